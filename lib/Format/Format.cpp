@@ -1,0 +1,1 @@
+#include "kvcache/Format/Format.h"

@@ -1,0 +1,1 @@
+#include "kvcache/Kernel/KernelSpec.h"

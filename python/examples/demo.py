@@ -6,7 +6,7 @@ original f16 data (so the error is the format's own). The decode step is timed o
 this machine; kernels for the GPU targets are compiled and, where ptxas is found,
 assembled.
 
-    python demo.py [--data DIR] [--build-dir build] [--formats f16,int8,kivi4]
+    python demo.py [--data DIR] [--build-dir build] [--format kivi4 ...]
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, default=root / "test/data/capture")
     parser.add_argument("--build-dir", type=Path, default=root / "build")
-    parser.add_argument("--formats", help="presets separated by commas (default: a fixed list)")
+    parser.add_argument(
+        "--format", action="append", help="a format string, repeatable (default: a fixed list)"
+    )
     args = parser.parse_args()
     k, v, q, pos = (np.load(args.data / f"{n}.npy") for n in ("k", "v", "q", "q_positions"))
     out = args.build_dir / "demo"
@@ -98,10 +100,11 @@ def main() -> None:
 
     print(f"real capture: {k.shape[0]} tokens, {q.shape[1]}/{k.shape[1]} heads, d {k.shape[2]}; ", end="")
     print("decode step timed at 32/8 heads, d 128, 8192 tokens\n")
-    head = f"{'format':34} {'B/token':>8} {'f16/x':>6} {'error':>8} {'ms/step':>8} {'x f16':>6} {'compile s':>9}"
+    head = f"{'format':34} {'B/token':>8} {'f16/x':>6} {'error':>8} {'ms/step':>8} {'x f16':>6}"
+    head += f" {'compile s':>9}"
     print(head + "  PTX bytes " + " ".join(f"{t:>7}" for t in TARGETS) + "  PTX checked")
     rows, files, base = [], [], None
-    for fmt in args.formats.split(",") if args.formats else FORMATS:
+    for fmt in args.format or FORMATS:
         spec = spec_for(fmt, q.shape[1], k.shape[1], k.shape[2])
         error, bytes_per_token = attention_error(spec, q, k, v, int(pos[0]))
         step = decode_time(fmt)

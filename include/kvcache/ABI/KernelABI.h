@@ -9,16 +9,18 @@
 // The lists are X-macros because the code generators, the manifest and the
 // runtime all walk them: X(kind, name) with kind PTR or I64.
 //
-// CPU entry points:   int32_t NAME(const struct NAME_args *, int64_t begin, int64_t end)
+// CPU entry points:   int32_t NAME(const struct NAME_args *, int64_t begin,
+// int64_t end)
 //   run the work items [begin, end) serially and return a KvKernelStatus.
-// GPU entry points:   .entry NAME(fields..., begin, end), item = begin + %ctaid.x
+// GPU entry points:   .entry NAME(fields..., begin, end), item = begin +
+// %ctaid.x
 //   (one block per item for attend, seal, unseal, read; append: see below).
 //
 // Bytes:
 //   sealed page  kv_heads records of sealed_record_bytes, each 128-byte aligned
 //   open page    kv_heads records; a record is K [page][head_dim] then V
-//                [page][value_dim] in the model's dtype, token-major, rounded up
-//                to 128 bytes
+//                [page][value_dim] in the model's dtype, token-major, rounded
+//                up to 128 bytes
 // Tables hold page numbers, i32, indexed by the *logical* page of the sequence:
 //   table[seq * table_seq_stride + kv_head * table_head_stride + logical_page]
 //   (table_head_stride 0: one page list for all kv heads). A logical page is
@@ -39,9 +41,11 @@
 // attend: rows [row_begin, row_end) of q against the cache.
 //   q          [total_q, q_heads, head_dim] in the model's dtype
 //   row_seq    [total_q] i32, the sequence (index into tables) of each row
-//   q_indptr   [batch + 1] i32: rows of sequence s are q_indptr[s]..q_indptr[s+1]
+//   q_indptr   [batch + 1] i32: rows of sequence s are
+//   q_indptr[s]..q_indptr[s+1]
 //              Row r of sequence s has position lengths[s] - q_indptr[s+1] + r;
 //              negative positions are empty rows.
+//   sealed_pages, lengths  [batch] i32
 //   k_scale, v_scale  [kv_heads] f32, only for static (`tensor`) scales
 //   positions  reserved for caches with explicit key positions; null
 //   slopes     [q_heads] f32 ALiBi slopes, null unless the kernel has alibi
@@ -51,7 +55,8 @@
 //   max_splits at least the largest kvcache_num_splits() over the batch
 // Work items: ((row - row_begin) * kv_heads + kv_head) * chunks + chunk)
 //   * max_splits + split, where chunks = ceil(group / q_pack) and a chunk is up
-//   to q_pack query heads of one kv head. Each item writes one partial; `merge`
+//   to q_pack query heads of one kv head. Each item writes one partial (an item
+//   whose split the sequence does not have writes nothing); `merge`
 //   (CPU; items = (row - row_begin) * q_heads + q_head) adds partials in index
 //   order and writes out and lse. On GPUs the last block of a row's chunk does
 //   this in the same launch.
@@ -83,8 +88,8 @@
 //   slots   [rows] i64: open_page * page_tokens + offset, or -1 (padding, never
 //           read)
 //   status  one i64, preset by the caller to INT64_MAX: receives the smallest
-//           row whose data cannot be stored (non-finite, or able to overflow the
-//           scale type or the element)
+//           row whose data cannot be stored (non-finite, or able to overflow
+//           the scale type or the element)
 // Work items: rows. The CPU entry checks all its rows before it writes any and
 // returns KVCACHE_REFUSED; on GPUs (thread = begin + global thread index, one
 // row each) the caller reads `status` and, when refused, leaves lengths as they
@@ -144,8 +149,10 @@ typedef enum KvKernelStatus {
   KVCACHE_REFUSED = 1, // append: see `status`
 } KvKernelStatus;
 
+// attend and merge (CPU).
 typedef int32_t (*KvAttendFn)(const KvAttendArgs *, int64_t, int64_t);
 typedef int32_t (*KvAppendFn)(const KvAppendArgs *, int64_t, int64_t);
+// seal and unseal.
 typedef int32_t (*KvSealFn)(const KvSealArgs *, int64_t, int64_t);
 typedef int32_t (*KvReadFn)(const KvReadArgs *, int64_t, int64_t);
 
@@ -176,8 +183,8 @@ static inline int64_t kvcache_num_splits(int64_t length, int64_t sealed_pages,
 // Workspace: f32 partials [rows][q_heads][max_splits][partial_floats], each
 // O[value_dim] (not normalised), then m (base-2 maximum of the scaled scores,
 // -inf if nothing was visible), then l (sum of exp2(x - m)); then, for GPUs,
-// i32 counters [rows * kv_heads * chunks], zero before the first launch and left
-// zero by each.
+// i32 counters [rows * kv_heads * chunks], zero before the first launch and
+// left zero by each.
 static inline int64_t kvcache_partial_floats(int64_t value_dim) {
   return (value_dim + 2 + 15) / 16 * 16;
 }

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=root / "test/data/capture")
     parser.add_argument("--build-dir", type=Path, default=root / "build")
     parser.add_argument(
-        "--format", action="append", help="a format string, repeatable (default: a fixed list)"
+        "--format", action="append", help="a format string; may be repeated"
     )
     args = parser.parse_args()
     k, v, q, pos = (np.load(args.data / f"{n}.npy") for n in ("k", "v", "q", "q_positions"))

@@ -42,7 +42,7 @@ std::string_view nameOf(ScaleKind k);
 
 /// How a scale and a zero are stored.
 enum class ScaleType : uint8_t { F16, BF16, F32 };
-unsigned bytesOf(ScaleType t);
+inline unsigned bytesOf(ScaleType t) { return t == ScaleType::F32 ? 4 : 2; }
 std::string_view nameOf(ScaleType t); // "sf16" ...
 
 /// How one tensor (the keys, or the values) is coded.
@@ -76,6 +76,12 @@ struct FormatError {
 template <typename T>
 using Expected = std::variant<T, FormatError>;
 
+/// The error in `e`, or null.
+template <typename T>
+const FormatError *errorOf(const Expected<T> &e) {
+  return std::get_if<FormatError>(&e);
+}
+
 /// Parses one encoding ("i4:channel:g32:asym").
 Expected<Encoding> parseEncoding(std::string_view text);
 
@@ -91,6 +97,9 @@ struct Format {
   static Expected<Format> parse(std::string_view text);
   std::string str() const;
 
+  /// The names `parse` accepts in front of overrides.
+  static const std::vector<std::string_view> &presetNames();
+
   /// Pages at the front that are never sealed: ceil(sinks / page).
   int64_t sinkPages() const { return (sinks + page - 1) / page; }
 };
@@ -101,15 +110,17 @@ struct Format {
 /// that would do; an adaptive group (from a preset) is fitted instead: token
 /// groups become the largest multiple of 8 that divides the channels and is at
 /// most N, channel groups at most the page.
-Expected<int64_t> resolveGroup(const Encoding &e, int64_t page, int64_t channels);
+Expected<int64_t> resolveGroup(const Encoding &e, int64_t page,
+                               int64_t channels);
 
-/// The format with groups resolved for these dims (no adaptive groups left), or
-/// why these dims cannot be stored in it. Head dims are multiples of 8.
+/// The format with groups resolved for these dims (no adaptive groups left; a
+/// group that spans everything becomes 0), or why these dims cannot be stored
+/// in it. Head dims are multiples of 8.
 Expected<Format> resolve(const Format &f, int64_t headDim, int64_t valueDim);
 
-/// The number of scale groups of one page of one head: [rows, cols] of the scale
-/// array. channel: [page/group, channels]; token: [page, channels/group]; head:
-/// [1, 1]; tensor, none: [0, 0]. `e` is resolved.
+/// The number of scale groups of one page of one head: [rows, cols] of the
+/// scale array. channel: [page/group, channels]; token: [page, channels/group];
+/// head: [1, 1]; tensor, none: [0, 0]. `e` is resolved.
 struct GroupShape {
   int64_t rows = 0, cols = 0;
   int64_t count() const { return rows * cols; }
@@ -118,7 +129,12 @@ GroupShape scaleShape(const Encoding &e, int64_t page, int64_t channels);
 
 /// What `kv.Format(...).describe()` prints: the expansion, and bytes per token
 /// per head, scales, zeros and metadata included.
-std::string describe(const Format &f, int64_t headDim, int64_t valueDim);
+std::string describe(const Format &f, int64_t headDim = 128,
+                     int64_t valueDim = 128);
+
+/// Bits of codes and sparse metadata per element: 2:4 keeps half of the codes
+/// and spends one bit an element on saying which.
+double codeBits(const Encoding &e);
 
 /// Bytes per token of one head's keys or values in a sealed page, overheads
 /// included, padding not. `e` is resolved.

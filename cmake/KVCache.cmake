@@ -44,3 +44,18 @@ function(kvcache_add_unittest name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endfunction()
+
+# kvcache_add_fuzzer(NAME SOURCES...): a libFuzzer program build/fuzzers/fuzz-NAME
+# with address and undefined-behaviour checks. The sources under test are listed
+# too, so that they are instrumented; the corpus is test/Fuzz/corpus/NAME.
+function(kvcache_add_fuzzer name)
+  if(NOT KVCACHE_BUILD_FUZZERS)
+    return()
+  endif()
+  add_executable(fuzz-${name} ${ARGN})
+  set(flags -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -O1 -g1)
+  target_compile_options(fuzz-${name} PRIVATE ${flags})
+  target_link_options(fuzz-${name} PRIVATE ${flags})
+  set_target_properties(fuzz-${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                                ${CMAKE_BINARY_DIR}/fuzzers)
+endfunction()

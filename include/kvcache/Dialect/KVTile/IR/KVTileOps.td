@@ -1,0 +1,298 @@
+//===- KVTileOps.td - Operations of a kernel ----------------*- tablegen -*-===//
+#ifndef KVCACHE_DIALECT_KVTILE_OPS_TD
+#define KVCACHE_DIALECT_KVTILE_OPS_TD
+
+include "kvcache/Dialect/KVTile/IR/KVTileAttrs.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class KVTile_Op<string name, list<Trait> traits = []>
+    : Op<KVTile_Dialect, name, traits>;
+
+class KVTile_Tensor<string kind, string text>
+    : Type<CPred<"::kvcache::tile::hasLayout($_self, "
+                 "::kvcache::tile::LayoutKind::" # kind # ")">, text,
+           "::mlir::RankedTensorType">;
+def KVTile_Query : KVTile_Tensor<"Query", "tensor of layout 'query'">;
+def KVTile_Acc : KVTile_Tensor<"Acc", "tensor of layout 'acc'">;
+def KVTile_Rows : KVTile_Tensor<"Rows", "tensor of layout 'rows'">;
+def KVTile_Out : KVTile_Tensor<"Out", "tensor of layout 'out'">;
+
+def KVTile_KernelOp : KVTile_Op<"kernel",
+    [IsolatedFromAbove, Symbol, NoTerminator, NoRegionArguments]> {
+  let summary = "Define what one work item of attend computes";
+  let description = [{
+    Names a kernel by what it computes (`spec`). `kvtile-choose-schedule` adds
+    the schedule, `kvtile-expand-attend` the body: one block, ended by
+    `kvtile.return`, that runs once per work item. Row, kv head, chunk and split
+    are implicit; ops that depend on them (`load_query`, `query_position`,
+    `page_loop`, `store_partial`) say so.
+
+    C1: a kernel with a body has a schedule. C2: every tensor in the body has
+    the sizes of the spec and the schedule.
+
+    Example:
+
+    ```mlir
+    kvtile.kernel @attend spec(#kvtile.spec<q_heads = 4, kv_heads = 1,
+        head_dim = 64, value_dim = 64, dtype = f16, format = "int8">)
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, KVTile_SpecAttr:$spec,
+                       OptionalAttr<KVTile_ScheduleAttr>:$schedule);
+  let regions = (region MaxSizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $sym_name `spec` `(` $spec `)` (`schedule` `(` $schedule^ `)`)?
+    attr-dict-with-keyword $body
+  }];
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "SpecAttr":$spec,
+                                 CArg<"ScheduleAttr", "{}">:$schedule)>];
+  let skipDefaultBuilders = 1;
+  let hasRegionVerifier = 1;
+}
+
+def KVTile_LoadQueryOp : KVTile_Op<"load_query", [Pure, HasParent<"KernelOp">]> {
+  let summary = "Load the queries of the work item's chunk";
+  let description = [{
+    Row `n` is the query of the chunk's n-th head, widened to f32 (exact for
+    f16 and bf16); heads past the group are zero.
+
+    Example:
+
+    ```mlir
+    %q = kvtile.load_query : tensor<4x64xf32, #kvtile.layout<query>>
+    ```
+  }];
+  let results = (outs KVTile_Query:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+
+def KVTile_LoadSlopesOp
+    : KVTile_Op<"load_slopes", [Pure, HasParent<"KernelOp">]> {
+  let summary = "Load the ALiBi slopes of the work item's chunk";
+  let description = [{
+    Element `n` is the slope of the chunk's n-th head; heads past the group have
+    slope 0.
+
+    Example:
+
+    ```mlir
+    %s = kvtile.load_slopes : tensor<4xf32, #kvtile.layout<rows>>
+    ```
+  }];
+  let results = (outs KVTile_Rows:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+
+def KVTile_PageLoopOp : KVTile_Op<"page_loop",
+    [HasParent<"KernelOp">, SingleBlock]> {
+  let summary = "Visit the split's pages of one class in order";
+  let description = [{
+    Runs its body for every tile of the work item's split whose pages are of
+    this class (`sealed`, `open`), in the order of their tokens, skipping tiles
+    of which the kernel's mask shows no token to the row (such pages and their
+    table entries are not touched). A split holds pages of one class only, so
+    one of a kernel's loops runs zero times. `inits` are the carried values;
+    the body gets the tile and the carried values, and yields the next ones. A
+    target may let several threads visit different tiles, each with carried
+    values of its own from the same inits, and combine them in `store_partial`.
+
+    C1: inits, body arguments after the tile, yielded values and results have
+    the same types. C2: the first body argument is a `!kvtile.tile`. C3:
+    `external` pages are not scheduled yet and are refused by the lowerings.
+
+    Example:
+
+    ```mlir
+    %m = kvtile.page_loop sealed(%m0 : tensor<4xf32, #kvtile.layout<rows>>) {
+    ^bb0(%tile: !kvtile.tile, %mi: tensor<4xf32, #kvtile.layout<rows>>):
+      kvtile.yield %mi : tensor<4xf32, #kvtile.layout<rows>>
+    }
+    ```
+  }];
+  let arguments = (ins KVTile_PageClass:$page_class,
+                       Variadic<AnyRankedTensor>:$inits);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let builders = [OpBuilder<(ins "PageClass":$page_class,
+                                 "::mlir::ValueRange":$inits)>];
+  let skipDefaultBuilders = 1;
+  let hasRegionVerifier = 1;
+  // Custom: the results' types are the inits' and are not repeated.
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Value getTile() { return getBody().getArgument(0); }
+    ::mlir::ValueRange getCarried() {
+      return getBody().getArguments().drop_front();
+    }
+    YieldOp getYield();
+  }];
+}
+
+def KVTile_YieldOp : KVTile_Op<"yield",
+    [Pure, Terminator, HasParent<"PageLoopOp">]> {
+  let summary = "Give the next carried values of a page loop";
+  let description = [{ See `kvtile.page_loop`. }];
+  let arguments = (ins Variadic<AnyRankedTensor>:$operands);
+  let assemblyFormat = "attr-dict ($operands^ `:` type($operands))?";
+}
+
+def KVTile_ReturnOp : KVTile_Op<"return",
+    [Pure, Terminator, HasParent<"KernelOp">]> {
+  let summary = "End a kernel's body";
+  let description = [{ See `kvtile.kernel`. }];
+  let assemblyFormat = "attr-dict";
+}
+
+def KVTile_ScoreOp : KVTile_Op<"score", [Pure, HasParent<"PageLoopOp">]> {
+  let summary = "Multiply a tile's keys with the queries";
+  let description = [{
+    result[t, n] = sum over channels of key[t, c] * query[n, c], with the stored
+    keys decoded (scales and zeros applied, folded into the query wherever that
+    is cheaper). Unscaled. Rows of tokens that are not stored are unspecified
+    (any bits, NaN included): `visible` is false for them.
+    `dot_kind` is the arithmetic (see `#kvtile.schedule`).
+
+    Example:
+
+    ```mlir
+    %s = kvtile.score f32 %tile, %q : tensor<4x64xf32, #kvtile.layout<query>>
+           -> tensor<64x4xf32, #kvtile.layout<acc>>
+    ```
+  }];
+  let arguments = (ins KVTile_DotKind:$dot_kind, KVTile_TileType:$tile,
+                       KVTile_Query:$query);
+  let results = (outs KVTile_Acc:$result);
+  let assemblyFormat = [{
+    $dot_kind $tile `,` $query attr-dict `:` type($query) `->` type($result)
+  }];
+}
+
+def KVTile_VisibleOp : KVTile_Op<"visible", [Pure, HasParent<"PageLoopOp">]> {
+  let summary = "Tell which tokens of a tile the queries may see";
+  let description = [{
+    result[t, n] is true iff token t of the tile is stored (its position is
+    below the sequence's length) and the mask shows it to the row's position.
+
+    Example:
+
+    ```mlir
+    %v = kvtile.visible %tile, #kvtile.mask<left = 127>
+           : tensor<64x4xi1, #kvtile.layout<acc>>
+    ```
+  }];
+  let arguments = (ins KVTile_TileType:$tile, KVTile_MaskAttr:$mask);
+  let results = (outs KVTile_Acc:$result);
+  let assemblyFormat = "$tile `,` $mask attr-dict `:` type($result)";
+}
+
+def KVTile_DistanceOp : KVTile_Op<"distance", [Pure, HasParent<"PageLoopOp">]> {
+  let summary = "Give the positions of a tile's tokens relative to the row";
+  let description = [{
+    result[t, n] = position of token t - position of the row, as f32.
+
+    Example:
+
+    ```mlir
+    %d = kvtile.distance %tile : tensor<64x4xf32, #kvtile.layout<acc>>
+    ```
+  }];
+  let arguments = (ins KVTile_TileType:$tile);
+  let results = (outs KVTile_Acc:$result);
+  let assemblyFormat = "$tile attr-dict `:` type($result)";
+}
+
+def KVTile_ReduceOp : KVTile_Op<"reduce", [Pure, HasParent<"PageLoopOp">]> {
+  let summary = "Reduce over the tokens of a tile";
+  let description = [{
+    result[n] is the maximum (NaN does not occur) or the sum over t of
+    operand[t, n], in an order fixed by the schedule.
+
+    Example:
+
+    ```mlir
+    %m = kvtile.reduce max %s : tensor<64x4xf32, #kvtile.layout<acc>>
+           -> tensor<4xf32, #kvtile.layout<rows>>
+    ```
+  }];
+  let arguments = (ins KVTile_ReduceKind:$kind, KVTile_Acc:$operand);
+  let results = (outs KVTile_Rows:$result);
+  let assemblyFormat = [{
+    $kind $operand attr-dict `:` type($operand) `->` type($result)
+  }];
+}
+
+def KVTile_BroadcastOp : KVTile_Op<"broadcast", [Pure]> {
+  let summary = "Repeat a statistic for every token of a tile";
+  let description = [{
+    result[t, n] = operand[n].
+
+    Example:
+
+    ```mlir
+    %b = kvtile.broadcast %m : tensor<4xf32, #kvtile.layout<rows>>
+           -> tensor<64x4xf32, #kvtile.layout<acc>>
+    ```
+  }];
+  let arguments = (ins KVTile_Rows:$operand);
+  let results = (outs KVTile_Acc:$result);
+  let assemblyFormat = [{
+    $operand attr-dict `:` type($operand) `->` type($result)
+  }];
+}
+
+def KVTile_AccumulateOp
+    : KVTile_Op<"accumulate", [Pure, HasParent<"PageLoopOp">,
+                               AllTypesMatch<["out", "result"]>]> {
+  let summary = "Rescale the output and add a tile's weighted values";
+  let description = [{
+    result[c, n] = out[c, n] * alpha[n] + sum over t of p[t, n] * value[t, c],
+    with the stored values decoded (scales and zeros folded into p where that is
+    cheaper). Tokens that are not stored do not contribute, whatever their bytes
+    are.
+
+    Example:
+
+    ```mlir
+    %o1 = kvtile.accumulate f32 %tile, %p, %o, %alpha
+            : tensor<64x4xf32, #kvtile.layout<acc>>,
+              tensor<64x4xf32, #kvtile.layout<out>>,
+              tensor<4xf32, #kvtile.layout<rows>>
+    ```
+  }];
+  let arguments = (ins KVTile_DotKind:$dot_kind, KVTile_TileType:$tile,
+                       KVTile_Acc:$p, KVTile_Out:$out, KVTile_Rows:$alpha);
+  let results = (outs KVTile_Out:$result);
+  let assemblyFormat = [{
+    $dot_kind $tile `,` $p `,` $out `,` $alpha attr-dict
+    `:` type($p) `,` type($out) `,` type($alpha)
+  }];
+}
+
+def KVTile_StorePartialOp
+    : KVTile_Op<"store_partial", [HasParent<"KernelOp">,
+                                  TypesMatchWith<"sum has the type of max",
+                                                 "max", "sum", "$_self">]> {
+  let summary = "Write the work item's partial result";
+  let description = [{
+    Writes, for every head of the chunk, O (not normalised), the base-2 maximum m
+    (-inf: nothing was visible) and the sum l to the item's place in the
+    workspace. Where several threads visited different tiles, their states are
+    combined first, in a fixed order: m = max m_i, l = sum l_i 2^(m_i - m), O
+    alike.
+
+    Example:
+
+    ```mlir
+    kvtile.store_partial %m, %l, %o : tensor<4xf32, #kvtile.layout<rows>>,
+                                      tensor<64x4xf32, #kvtile.layout<out>>
+    ```
+  }];
+  let arguments = (ins KVTile_Rows:$max, KVTile_Rows:$sum, KVTile_Out:$out);
+  let assemblyFormat = [{
+    $max `,` $sum `,` $out attr-dict `:` type($max) `,` type($out)
+  }];
+}
+
+#endif // KVCACHE_DIALECT_KVTILE_OPS_TD

@@ -1,0 +1,100 @@
+//===- Passes.cpp - Passes of the schedule level --------------------------===//
+//
+// Thin shells over the functions of KVCacheToKVTile.h.
+//
+//===----------------------------------------------------------------------===//
+
+#include "kvcache/Conversion/KVCacheToKVTile.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace kvcache {
+#define GEN_PASS_DEF_KVTILECHOOSESCHEDULEPASS
+#define GEN_PASS_DEF_KVTILEVERIFYSCHEDULEPASS
+#define GEN_PASS_DEF_KVTILEEXPANDATTENDPASS
+#include "kvcache/Conversion/KVTilePasses.h.inc"
+} // namespace kvcache
+
+using namespace mlir;
+using namespace kvcache;
+using namespace kvcache::tile;
+
+namespace {
+/// A target and, on x86-64, a tier.
+struct Choice {
+  const TargetInfo *target;
+  CpuTier tier;
+};
+} // namespace
+
+/// What a pass's options name, or an error on the module.
+static FailureOr<Choice> findChoice(ModuleOp module, StringRef target,
+                                    StringRef cpu) {
+  Expected<const TargetInfo *> info = findTarget(std::string_view(target));
+  if (auto *error = std::get_if<FormatError>(&info))
+    return module.emitError() << error->message;
+  std::optional<CpuTier> tier = parseCpuTier(std::string_view(cpu));
+  if (!tier)
+    return module.emitError()
+           << "unknown cpu '" << cpu << "', expected v2, avx2 or avx512";
+  return Choice{std::get<const TargetInfo *>(info), *tier};
+}
+
+namespace {
+
+struct ChooseSchedule
+    : public kvcache::impl::KVTileChooseSchedulePassBase<ChooseSchedule> {
+  using KVTileChooseSchedulePassBase::KVTileChooseSchedulePassBase;
+
+  void runOnOperation() override {
+    FailureOr<Choice> choice = findChoice(getOperation(), target, cpu);
+    if (failed(choice))
+      return signalPassFailure();
+    for (auto kernel : getOperation().getOps<KernelOp>()) {
+      if (kernel.getSchedule())
+        continue;
+      KernelSpec spec = kernel.getSpec().getKernelSpec();
+      FailureOr<ScheduleAttr> schedule =
+          chooseSchedule(kernel.getLoc(), spec, *choice->target, choice->tier);
+      if (succeeded(schedule))
+        schedule = overrideSchedule(kernel.getLoc(), *schedule, overrides);
+      if (failed(schedule))
+        return signalPassFailure();
+      kernel.setScheduleAttr(*schedule);
+    }
+  }
+};
+
+struct VerifySchedule
+    : public kvcache::impl::KVTileVerifySchedulePassBase<VerifySchedule> {
+  using KVTileVerifySchedulePassBase::KVTileVerifySchedulePassBase;
+
+  void runOnOperation() override {
+    FailureOr<Choice> choice = findChoice(getOperation(), target, cpu);
+    if (failed(choice))
+      return signalPassFailure();
+    for (auto kernel : getOperation().getOps<KernelOp>()) {
+      if (!kernel.getSchedule()) {
+        kernel.emitOpError("expected a schedule; run kvtile-choose-schedule");
+        return signalPassFailure();
+      }
+      if (failed(verifySchedule(
+              kernel.getLoc(), kernel.getSpec().getKernelSpec(),
+              *kernel.getSchedule(), *choice->target, choice->tier)))
+        return signalPassFailure();
+    }
+  }
+};
+
+struct ExpandAttend
+    : public kvcache::impl::KVTileExpandAttendPassBase<ExpandAttend> {
+  void runOnOperation() override {
+    for (auto kernel : getOperation().getOps<KernelOp>())
+      if (kernel.getSchedule() && kernel.getBody().empty())
+        expandAttend(kernel);
+  }
+};
+
+} // namespace

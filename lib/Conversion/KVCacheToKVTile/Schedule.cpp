@@ -1,0 +1,218 @@
+//===- Schedule.cpp - Choosing and checking schedules ---------------------===//
+//
+// CPU: a tile is a page, heads are packed up to 16 in chunks of equal size;
+// int8 and int4 codes are multiplied as integers where the tier has vpdpbusd.
+// GPU: heads in chunks of 8 (the N of an MMA), 4 warps split over tokens, tiles
+// of at most 64 tokens, as many stages as fit in shared memory, up to 3.
+//
+//===----------------------------------------------------------------------===//
+
+#include "kvcache/Conversion/KVCacheToKVTile.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace kvcache;
+using namespace kvcache::tile;
+
+static int64_t sideBytes(const Encoding &e, int64_t page, int64_t channels,
+                         int64_t tokens) {
+  return static_cast<int64_t>(
+      std::ceil(bytesPerToken(e, page, channels) * tokens));
+}
+
+int64_t kvcache::sealedTileBytes(const KernelSpec &spec, int64_t tileTokens) {
+  const Format &f = spec.format;
+  return sideBytes(f.key, f.page, spec.headDim, tileTokens) +
+         sideBytes(f.value, f.page, spec.valueDim, tileTokens);
+}
+
+/// Shared memory of one block: a ring of tiles for each warp, where a tile is
+/// sealed or open, whichever is larger.
+static int64_t sharedBytes(const KernelSpec &spec, int64_t tileTokens,
+                           int64_t warps, int64_t stages) {
+  int64_t open = (spec.headDim + spec.valueDim) * bitsOf(spec.dtype) / 8;
+  int64_t tile = std::max(sealedTileBytes(spec, tileTokens), open * tileTokens);
+  return llvm::alignTo(tile, 128) * warps * stages;
+}
+
+/// Heads per chunk so that all chunks of a group have about the same size.
+static int64_t evenChunk(int64_t group, int64_t most) {
+  return llvm::divideCeil(group, llvm::divideCeil(group, most));
+}
+
+static bool hasIntegers(const Format &f) {
+  auto integer = [](Element e) { return e == Element::I8 || e == Element::I4; };
+  return integer(f.key.element) || integer(f.value.element);
+}
+
+int64_t kvcache::vectorBitsOf(CpuTier tier) {
+  return tier == CpuTier::V2 ? 128 : tier == CpuTier::AVX2 ? 256 : 512;
+}
+
+static ScheduleAttr chooseCpu(MLIRContext *context, const KernelSpec &spec,
+                              CpuTier tier) {
+  bool integers = tier == CpuTier::AVX512 && hasIntegers(spec.format);
+  return ScheduleAttr::get(
+      context, /*tile_tokens=*/spec.format.page,
+      /*q_pack=*/evenChunk(spec.group(), 16), /*warps=*/1, /*stages=*/1,
+      /*split_tokens=*/0, integers ? DotKind::U8S8x2 : DotKind::F32,
+      Orientation::KeysA, /*prefetch_bytes=*/4096, /*exp_bias=*/0,
+      vectorBitsOf(tier));
+}
+
+static FailureOr<ScheduleAttr> chooseGpu(Location loc, const KernelSpec &spec,
+                                         const TargetInfo &target) {
+  int64_t tile = std::min<int64_t>(spec.format.page, 64);
+  int64_t limit = target.sharedBytesPerBlock;
+  for (int64_t warps : {4, 2, 1})
+    for (int64_t stages : {3, 2, 1})
+      if (sharedBytes(spec, tile, warps, stages) <= limit)
+        return ScheduleAttr::get(loc.getContext(), tile, /*q_pack=*/8, warps,
+                                 stages, /*split_tokens=*/0, DotKind::F16,
+                                 Orientation::KeysA, /*prefetch_bytes=*/0,
+                                 /*exp_bias=*/10, /*vector_bits=*/0);
+  return emitError(loc) << "no schedule fits " << target.name
+                        << ": one tile of " << tile << " tokens needs "
+                        << sharedBytes(spec, tile, 1, 1)
+                        << " bytes of shared memory, the limit is " << limit
+                        << "; use a smaller page";
+}
+
+FailureOr<ScheduleAttr> kvcache::chooseSchedule(Location loc,
+                                                const KernelSpec &spec,
+                                                const TargetInfo &target,
+                                                CpuTier tier) {
+  if (target.isGpu)
+    return chooseGpu(loc, spec, target);
+  return chooseCpu(loc.getContext(), spec, tier);
+}
+
+//===----------------------------------------------------------------------===//
+// Checking
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyCpu(Location loc, const KernelSpec &spec,
+                               ScheduleAttr s, CpuTier tier) {
+  std::string name = "x86-64 " + std::string(nameOf(tier));
+  if (s.getTileTokens() != spec.format.page)
+    return emitError(loc) << "expected tile_tokens to be the page ("
+                          << spec.format.page << ") on " << name << ", got "
+                          << s.getTileTokens();
+  if (s.getVectorBits() == 0 || s.getVectorBits() > vectorBitsOf(tier))
+    return emitError(loc) << "expected vector_bits from 128 to "
+                          << vectorBitsOf(tier) << " on " << name << ", got "
+                          << s.getVectorBits();
+  DotKind kind = s.getDotKind();
+  if (kind != DotKind::F32 && kind != DotKind::U8S8x2)
+    return emitError(loc) << "expected dot_kind f32 or u8s8x2 on " << name
+                          << ", got " << stringifyDotKind(kind);
+  if (kind == DotKind::U8S8x2 &&
+      (tier != CpuTier::AVX512 || s.getVectorBits() != 512))
+    return emitError(loc)
+           << "dot_kind u8s8x2 needs vpdpbusd on 512 bits, which " << name
+           << " with vector_bits = " << s.getVectorBits()
+           << " does not have; use f32";
+  if (s.getWarps() != 1 || s.getStages() != 1)
+    return emitError(loc) << "expected warps and stages to be 1 on " << name
+                          << ", got " << s.getWarps() << " and "
+                          << s.getStages();
+  return success();
+}
+
+static LogicalResult verifyGpu(Location loc, const KernelSpec &spec,
+                               ScheduleAttr s, const TargetInfo &target) {
+  if (s.getQPack() != 8)
+    return emitError(loc) << "expected q_pack to be 8 on " << target.name
+                          << ", got " << s.getQPack();
+  if (s.getVectorBits() != 0)
+    return emitError(loc) << "expected vector_bits to be 0 on " << target.name
+                          << ", got " << s.getVectorBits();
+  int64_t page = spec.format.page, tile = s.getTileTokens();
+  if (tile < 16 || tile > 64 || page % tile)
+    return emitError(loc) << "expected tile_tokens 16, 32 or 64 dividing the "
+                             "page of "
+                          << page << " tokens on " << target.name << ", got "
+                          << tile;
+  if (s.getWarps() > 32)
+    return emitError(loc) << "expected at most 32 warps a block on "
+                          << target.name << ", got " << s.getWarps();
+  int64_t bytes = sharedBytes(spec, tile, s.getWarps(), s.getStages());
+  if (bytes > target.sharedBytesPerBlock)
+    return emitError(loc) << "schedule needs " << bytes
+                          << " bytes of shared memory, the limit of "
+                          << target.name << " is " << target.sharedBytesPerBlock
+                          << "; use fewer stages or warps, or a smaller tile";
+  return success();
+}
+
+LogicalResult kvcache::verifySchedule(Location loc, const KernelSpec &spec,
+                                      ScheduleAttr schedule,
+                                      const TargetInfo &target, CpuTier tier) {
+  if (target.isGpu)
+    return verifyGpu(loc, spec, schedule, target);
+  return verifyCpu(loc, spec, schedule, tier);
+}
+
+//===----------------------------------------------------------------------===//
+// Overrides
+//===----------------------------------------------------------------------===//
+
+static constexpr StringLiteral kFields[] = {
+    "tile_tokens", "q_pack",      "warps",          "stages",   "split_tokens",
+    "dot_kind",    "orientation", "prefetch_bytes", "exp_bias", "vector_bits"};
+
+FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
+                                                  StringRef overrides) {
+  int64_t values[] = {s.getTileTokens(),
+                      s.getQPack(),
+                      s.getWarps(),
+                      s.getStages(),
+                      s.getSplitTokens(),
+                      int64_t(s.getDotKind()),
+                      int64_t(s.getOrientation()),
+                      s.getPrefetchBytes(),
+                      s.getExpBias(),
+                      s.getVectorBits()};
+  SmallVector<StringRef> parts;
+  SmallVector<StringRef> groups;
+  overrides.split(groups, ';', -1, /*KeepEmpty=*/false);
+  for (StringRef group : groups)
+    group.split(parts, ',', -1, /*KeepEmpty=*/false);
+  for (StringRef part : parts) {
+    auto [key, value] = part.split('=');
+    const auto *field = llvm::find(kFields, key.trim());
+    if (field == std::end(kFields))
+      return emitError(loc)
+             << "unknown schedule field '" << key << "'; expected one of "
+             << llvm::join(ArrayRef<StringLiteral>(kFields), " ");
+    value = value.trim();
+    int64_t number = 0;
+    std::optional<int64_t> parsed;
+    if (key == "dot_kind") {
+      if (auto kind = symbolizeDotKind(value))
+        parsed = int64_t(*kind);
+    } else if (key == "orientation") {
+      if (auto orientation = symbolizeOrientation(value))
+        parsed = int64_t(*orientation);
+    } else if (key == "split_tokens" && value == "auto") {
+      parsed = 0;
+    } else if (!value.getAsInteger(10, number)) {
+      parsed = number;
+    }
+    if (!parsed)
+      return emitError(loc)
+             << "bad value '" << value << "' of schedule field '" << key << "'";
+    values[field - std::begin(kFields)] = *parsed;
+  }
+  ScheduleAttr result = ScheduleAttr::getChecked(
+      [&] { return emitError(loc); }, loc.getContext(), values[0], values[1],
+      values[2], values[3], values[4], DotKind(values[5]),
+      Orientation(values[6]), values[7], values[8], values[9]);
+  if (!result)
+    return failure();
+  return result;
+}

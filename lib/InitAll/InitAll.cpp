@@ -1,0 +1,35 @@
+//===- InitAll.cpp - Everything a tool registers --------------------------===//
+//
+// See InitAll.h. A new dialect or pass library adds one line here.
+//
+//===----------------------------------------------------------------------===//
+#include "kvcache/InitAll.h"
+#include "kvcache/Dialect/KVCache/IR/KVCache.h"
+#include "kvcache/Target/TargetInfo.h"
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllExtensions.h"
+#include "mlir/InitAllPasses.h"
+#include "mlir/Target/LLVMIR/Dialect/All.h"
+
+namespace kvcache {
+
+void registerAllDialects(mlir::DialectRegistry &registry) {
+  mlir::registerAllDialects(registry);
+  mlir::registerAllExtensions(registry);
+  mlir::registerAllToLLVMIRTranslations(registry);
+  registry.insert<KVCacheDialect>();
+}
+
+void registerAllPasses() { mlir::registerAllPasses(); }
+
+void registerAll(mlir::DialectRegistry &registry) {
+  kvcache::registerAllDialects(registry);
+  kvcache::registerAllPasses();
+}
+
+void printTargets(llvm::raw_ostream &os) {
+  for (const TargetInfo &target : allTargets())
+    os << llvm::StringRef(target.name) << '\n';
+}
+
+} // namespace kvcache

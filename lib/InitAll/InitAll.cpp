@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
+#include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
 #include "kvcache/Target/TargetInfo.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -18,6 +19,7 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
   mlir::registerAllExtensions(registry);
   mlir::registerAllToLLVMIRTranslations(registry);
   registry.insert<KVCacheDialect>();
+  stablehlo::registerStableHLODialect(registry);
 }
 
 void registerAllPasses() { mlir::registerAllPasses(); }

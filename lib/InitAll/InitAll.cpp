@@ -5,7 +5,9 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
+#include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
+#include "kvcache/Pipelines/Pipelines.h"
 #include "kvcache/Target/TargetInfo.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -22,7 +24,11 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
   stablehlo::registerStableHLODialect(registry);
 }
 
-void registerAllPasses() { mlir::registerAllPasses(); }
+void registerAllPasses() {
+  mlir::registerAllPasses();
+  registerKVCachePasses();
+  registerPipelines();
+}
 
 void registerAll(mlir::DialectRegistry &registry) {
   kvcache::registerAllDialects(registry);

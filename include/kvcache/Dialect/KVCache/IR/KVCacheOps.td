@@ -86,7 +86,7 @@ def KVCache_ViewOp : KVCache_Op<"view", [AttrSizedOperandSegments]> {
     `lengths` `(` $lengths `:` type($lengths) `)`
     (`scales` `(` $scales^ `:` type($scales) `)`)?
     (`means` `(` $means^ `:` type($means) `)`)?
-    attr-dict `->` type($cache)
+    attr-dict `->` qualified(type($cache))
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
@@ -124,7 +124,7 @@ def KVCache_AppendOp
       Optional<KVCache_FloatTensor>:$v, 1DTensorOf<[I32, I64]>:$row_seq);
   let results = (outs KVCache_CacheType:$result);
   let assemblyFormat = [{
-    $cache `,` $k (`,` $v^)? `rows` `(` $row_seq `)` attr-dict `:` type($cache)
+    $cache `,` $k (`,` $v^)? `rows` `(` $row_seq `)` attr-dict `:` qualified(type($cache))
     `,` type($k) (`,` type($v)^)? `rows` `(` type($row_seq) `)`
   }];
   let hasVerifier = 1;
@@ -149,7 +149,7 @@ def KVCache_SealOp : KVCache_Op<"seal", [AllTypesMatch<["cache", "result"]>]> {
   }];
   let arguments = (ins KVCache_CacheType:$cache);
   let results = (outs KVCache_CacheType:$result);
-  let assemblyFormat = "$cache attr-dict `:` type($cache)";
+  let assemblyFormat = "$cache attr-dict `:` qualified(type($cache))";
   let hasVerifier = 1;
 }
 
@@ -180,7 +180,7 @@ def KVCache_ReadOp : KVCache_Op<"read"> {
   let results = (outs KVCache_FloatTensor:$k, KVCache_FloatTensor:$v,
       1DTensorOf<[I32, I64]>:$lengths);
   let assemblyFormat = [{
-    $cache attr-dict `:` type($cache) `->` type($k) `,` type($v) `,`
+    $cache attr-dict `:` qualified(type($cache)) `->` type($k) `,` type($v) `,`
     type($lengths)
   }];
   let hasVerifier = 1;

@@ -50,6 +50,10 @@ T select(bool c, T a, T b) {
 inline float multiplyAdd(float a, float b, float c) {
   return std::fma(a, b, c);
 }
+/// The same where f32 holds a * b exactly.
+inline float multiplyAddExact(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 inline float roundEven(float x) { return std::nearbyint(x); }
 inline float absolute(float x) { return fromBits(toBits(x) & 0x7fffffffu); }
 /// A whole, non-negative number below 2^31, and back.
@@ -205,8 +209,11 @@ Bits<F> encode(const Encoding &e, F x, F scale, F zero) {
 
 template <typename F>
 F decode(const Encoding &e, Bits<F> code, F scale, F zero) {
+  // A code has at most 8 bits and a 16-bit scale at most 11.
   if (e.asymmetric)
-    return multiplyAdd(toFloat(code), scale, zero);
+    return e.scaleType == ScaleType::F32
+               ? multiplyAdd(toFloat(code), scale, zero)
+               : multiplyAddExact(toFloat(code), scale, zero);
   return (toFloat(code) - like(scale, static_cast<float>(codeBias(e)))) * scale;
 }
 

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
+#include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
@@ -28,6 +29,7 @@ void registerAllPasses() {
   mlir::registerAllPasses();
   registerKVCachePasses();
   registerPipelines();
+  stablehlo::registerStableHLOToLinalgPasses();
 }
 
 void registerAll(mlir::DialectRegistry &registry) {

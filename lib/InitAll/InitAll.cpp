@@ -4,10 +4,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
+#include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
+#include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
+#include "kvcache/Pipelines/CpuPipelines.h"
 #include "kvcache/Pipelines/Pipelines.h"
 #include "kvcache/Target/TargetInfo.h"
 #include "mlir/InitAllDialects.h"
@@ -30,6 +33,9 @@ void registerAllPasses() {
   registerKVCachePasses();
   registerPipelines();
   stablehlo::registerStableHLOToLinalgPasses();
+  registerExpandFloatsPasses();
+  registerKVCacheToReferencePasses();
+  registerCpuPipelines();
 }
 
 void registerAll(mlir::DialectRegistry &registry) {

@@ -26,13 +26,14 @@
 #include <cstdlib>
 
 using namespace llvm;
-using namespace kvcache;
+using kvcache::CpuTier;
+namespace x86 = kvcache::x86;
 using namespace kvcache::x86;
 
 namespace {
 struct TierInfo {
-  Tier tier;
-  StringRef name, cpu, features;
+  CpuTier tier;
+  StringRef cpu, features;
   ArrayRef<StringRef> needs; // as llvm::sys::getHostCPUFeatures spells them
 };
 } // namespace
@@ -47,52 +48,45 @@ static ArrayRef<TierInfo> tiers() {
   // The CPU names fix the feature set; nothing of the building machine leaks
   // in.
   static const TierInfo infos[] = {
-      {Tier::V2, "v2", "x86-64-v2", "", kV2Needs},
-      {Tier::Avx2, "avx2", "x86-64-v3", "", kAvx2Needs},
-      {Tier::Avx512, "avx512", "x86-64-v4", "+avx512vnni,-prefer-256-bit",
+      {CpuTier::V2, "x86-64-v2", "", kV2Needs},
+      {CpuTier::AVX2, "x86-64-v3", "", kAvx2Needs},
+      {CpuTier::AVX512, "x86-64-v4", "+avx512vnni,-prefer-256-bit",
        kAvx512Needs},
   };
   return infos;
 }
 
-static const TierInfo &infoOf(Tier tier) {
+static const TierInfo &infoOf(CpuTier tier) {
   return tiers()[static_cast<unsigned>(tier)];
 }
 
-StringRef x86::nameOf(Tier tier) { return infoOf(tier).name; }
-
-std::optional<Tier> x86::parseTier(StringRef name) {
-  for (const TierInfo &info : tiers())
-    if (info.name == name)
-      return info.tier;
-  return std::nullopt;
-}
-
-Tier x86::detectTier() {
+CpuTier x86::detectTier() {
   StringMap<bool> features = sys::getHostCPUFeatures();
-  Tier best = Tier::V2;
+  CpuTier best = CpuTier::V2;
   for (const TierInfo &info : tiers())
     if (all_of(info.needs, [&](StringRef f) { return features.lookup(f); }))
       best = info.tier;
   return best;
 }
 
-Expected<Tier> x86::hostTier() {
-  Tier best = detectTier();
+llvm::Expected<CpuTier> x86::hostTier() {
+  CpuTier best = detectTier();
   const char *wanted = std::getenv("KVCACHE_CPU");
   if (!wanted || !*wanted)
     return best;
-  std::optional<Tier> tier = parseTier(wanted);
+  std::optional<CpuTier> tier = kvcache::parseCpuTier(wanted);
   if (!tier)
     return createStringError("KVCACHE_CPU is '" + Twine(wanted) +
                              "', expected v2, avx2 or avx512");
   if (*tier > best)
     return createStringError("KVCACHE_CPU asks for '" + Twine(wanted) +
-                             "', this machine has '" + nameOf(best) + "'");
+                             "', this machine has '" +
+                             StringRef(kvcache::nameOf(best)) + "'");
   return *tier;
 }
 
-Expected<std::unique_ptr<TargetMachine>> x86::createTargetMachine(Tier tier) {
+llvm::Expected<std::unique_ptr<TargetMachine>>
+x86::createTargetMachine(CpuTier tier) {
   static const bool initialized = [] {
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
@@ -145,8 +139,8 @@ void x86::optimize(Module &module, TargetMachine &machine, unsigned level) {
   pipeline.run(module, mam);
 }
 
-Expected<SmallVector<char, 0>> x86::emitObject(Module &module,
-                                               TargetMachine &machine) {
+llvm::Expected<SmallVector<char, 0>> x86::emitObject(Module &module,
+                                                     TargetMachine &machine) {
   std::string broken;
   raw_string_ostream brokenStream(broken);
   if (verifyModule(module, &brokenStream))
@@ -165,19 +159,19 @@ static MemoryBufferRef bufferOf(ArrayRef<char> object) {
   return {StringRef(object.data(), object.size()), "kvcache"};
 }
 
-Expected<std::vector<std::string>>
+llvm::Expected<std::vector<std::string>>
 x86::undefinedSymbols(ArrayRef<char> object) {
   auto file = object::ObjectFile::createObjectFile(bufferOf(object));
   if (!file)
     return file.takeError();
   std::vector<std::string> names;
   for (const object::SymbolRef &symbol : (*file)->symbols()) {
-    Expected<uint32_t> flags = symbol.getFlags();
+    llvm::Expected<uint32_t> flags = symbol.getFlags();
     if (!flags)
       return flags.takeError();
     if (!(*flags & object::SymbolRef::SF_Undefined))
       continue;
-    Expected<StringRef> name = symbol.getName();
+    llvm::Expected<StringRef> name = symbol.getName();
     if (!name)
       return name.takeError();
     // A position independent object names the table, the linker makes it.
@@ -201,10 +195,10 @@ Error x86::checkSelfContained(ArrayRef<char> object) {
 Jit::Jit(std::unique_ptr<orc::LLJIT> impl) : impl(std::move(impl)) {}
 Jit::~Jit() = default;
 
-Expected<std::unique_ptr<Jit>> Jit::create(std::unique_ptr<LLVMContext> context,
-                                           std::unique_ptr<Module> module,
-                                           Tier tier, unsigned level,
-                                           bool selfContained) {
+llvm::Expected<std::unique_ptr<Jit>>
+Jit::create(std::unique_ptr<LLVMContext> context,
+            std::unique_ptr<Module> module, CpuTier tier, unsigned level,
+            bool selfContained) {
   auto machine = createTargetMachine(tier);
   if (!machine)
     return machine.takeError();
@@ -220,9 +214,10 @@ Expected<std::unique_ptr<Jit>> Jit::create(std::unique_ptr<LLVMContext> context,
   return createFromObject(*object);
 }
 
-Expected<std::unique_ptr<Jit>> Jit::createFromObject(ArrayRef<char> object) {
+llvm::Expected<std::unique_ptr<Jit>>
+Jit::createFromObject(ArrayRef<char> object) {
   // The machine only tells LLJIT the triple and layout: objects come compiled.
-  auto machine = createTargetMachine(Tier::V2);
+  auto machine = createTargetMachine(CpuTier::V2);
   if (!machine)
     return machine.takeError();
   auto impl = orc::LLJITBuilder()
@@ -242,7 +237,7 @@ Expected<std::unique_ptr<Jit>> Jit::createFromObject(ArrayRef<char> object) {
   return std::unique_ptr<Jit>(new Jit(std::move(*impl)));
 }
 
-Expected<void *> Jit::lookup(StringRef name) {
+llvm::Expected<void *> Jit::lookup(StringRef name) {
   auto address = impl->lookup(name);
   if (!address)
     return address.takeError();

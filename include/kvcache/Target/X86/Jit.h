@@ -9,6 +9,8 @@
 #ifndef KVCACHE_TARGET_X86_JIT_H
 #define KVCACHE_TARGET_X86_JIT_H
 
+#include "kvcache/Target/TargetInfo.h"
+
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
@@ -29,25 +31,21 @@ class LLJIT;
 
 namespace kvcache::x86 {
 
-/// Instruction sets, weakest first.
-///   V2      x86-64-v2: SSE4.2; multiply and add, no FMA, no F16C
-///   Avx2    x86-64-v3: AVX2, FMA, F16C
-///   Avx512  x86-64-v4: AVX-512 F/BW/CD/DQ/VL and VNNI
-enum class Tier : uint8_t { V2, Avx2, Avx512 };
-
-llvm::StringRef nameOf(Tier tier); // "v2" "avx2" "avx512"
-std::optional<Tier> parseTier(llvm::StringRef name);
+// The tiers (TargetInfo.h) as LLVM sees them:
+//   v2      x86-64-v2: SSE4.2; multiply and add, no FMA, no F16C
+//   avx2    x86-64-v3: AVX2, FMA, F16C
+//   avx512  x86-64-v4: AVX-512 F/BW/CD/DQ/VL, and VNNI
 
 /// The best tier that this machine runs.
-Tier detectTier();
+CpuTier detectTier();
 
 /// The tier to use here: KVCACHE_CPU when set (refused when unknown, or more
 /// than the machine has), else the best.
-llvm::Expected<Tier> hostTier();
+llvm::Expected<CpuTier> hostTier();
 
 /// A target machine of the tier. The code is position independent.
 llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
-createTargetMachine(Tier tier);
+createTargetMachine(CpuTier tier);
 
 /// Runs LLVM's default pipeline of `level` (0 to 3) for the machine, after
 /// setting the module's triple and data layout.
@@ -73,7 +71,7 @@ public:
   /// nothing undefined; otherwise libc and libm of this process are linked.
   static llvm::Expected<std::unique_ptr<Jit>>
   create(std::unique_ptr<llvm::LLVMContext> context,
-         std::unique_ptr<llvm::Module> module, Tier tier, unsigned level = 2,
+         std::unique_ptr<llvm::Module> module, CpuTier tier, unsigned level = 2,
          bool selfContained = false);
 
   /// Adds an object made by `emitObject`.

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+using namespace kvcache;
 using namespace kvcache::x86;
 using testing::HasSubstr;
 
@@ -70,8 +71,8 @@ declare float @llvm.exp.f32(float)
   for (bool selfContained : {false, true}) {
     auto context = std::make_unique<llvm::LLVMContext>();
     auto module = parse(*context, text);
-    auto jit = Jit::create(std::move(context), std::move(module), Tier::V2, 2,
-                           selfContained);
+    auto jit = Jit::create(std::move(context), std::move(module), CpuTier::V2,
+                           2, selfContained);
     if (selfContained) {
       EXPECT_THAT(llvm::toString(jit.takeError()), HasSubstr("'expf'"));
       continue;
@@ -98,7 +99,7 @@ done:
   ret void
 }
 )";
-  for (Tier tier : {Tier::V2, Tier::Avx2, Tier::Avx512}) {
+  for (CpuTier tier : {CpuTier::V2, CpuTier::AVX2, CpuTier::AVX512}) {
     llvm::LLVMContext context;
     auto module = parse(context, text);
     auto machine = cantFail(createTargetMachine(tier));
@@ -110,7 +111,7 @@ done:
 
 TEST(X86Jit, TierFromTheEnvironment) {
   setenv("KVCACHE_CPU", "v2", 1);
-  EXPECT_EQ(cantFail(hostTier()), Tier::V2);
+  EXPECT_EQ(cantFail(hostTier()), CpuTier::V2);
   setenv("KVCACHE_CPU", "pentium", 1);
   EXPECT_EQ(llvm::toString(hostTier().takeError()),
             "KVCACHE_CPU is 'pentium', expected v2, avx2 or avx512");

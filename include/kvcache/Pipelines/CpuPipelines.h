@@ -1,0 +1,31 @@
+//===- CpuPipelines.h - From kvcache to code of this machine ----*- C++ -*-===//
+//
+// The order of passes of the CPU targets.
+//
+//===----------------------------------------------------------------------===//
+#ifndef KVCACHE_PIPELINES_CPUPIPELINES_H
+#define KVCACHE_PIPELINES_CPUPIPELINES_H
+
+namespace mlir {
+class OpPassManager;
+} // namespace mlir
+
+namespace kvcache {
+
+/// Every kvcache op to plain loops (`--kvcache-to-reference`).
+void buildToReferencePipeline(mlir::OpPassManager &pm);
+
+/// From tensors and loops to the LLVM dialect: bufferises functions included;
+/// tensor arguments and results become memrefs with identity layout
+/// (`--kvcache-lower-to-llvm`).
+void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
+
+/// What kv-run does: the reference, or the fused kernels, to the LLVM dialect.
+void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);
+
+/// Registers the pipelines under their names.
+void registerCpuPipelines();
+
+} // namespace kvcache
+
+#endif // KVCACHE_PIPELINES_CPUPIPELINES_H

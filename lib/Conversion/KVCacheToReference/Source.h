@@ -1,0 +1,117 @@
+//===- Source.h - Where keys and values are loaded from ---------*- C++ -*-===//
+//
+// Attention and `read` are written once against this interface; plain tensors,
+// our own pages and external arrays implement it. All loads give the decoded
+// f32.
+//
+//===----------------------------------------------------------------------===//
+#ifndef KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
+#define KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
+
+#include "Emitter.h"
+#include "kvcache/Conversion/KVCacheToReference/Check.h"
+#include "kvcache/Dialect/KVCache/IR/KVCache.h"
+#include "kvcache/Format/Image.h"
+
+namespace kvcache {
+
+/// The tensors that stand for a cache value.
+struct CacheParts {
+  CacheType type;
+  Values pools, tables, scales;
+  mlir::Value sealedPages, lengths, means;
+};
+
+/// Emits a call that records a failed check when `ok` is false.
+void emitCheck(Emitter &e, mlir::Value ok, Check kind,
+               mlir::ValueRange numbers);
+
+class Source {
+public:
+  virtual ~Source() = default;
+
+  virtual mlir::Value sequences(Emitter &e) = 0;
+  /// Tokens of a sequence (index), unchecked.
+  virtual mlir::Value length(Emitter &e, mlir::Value seq) = 0;
+  /// Checks the length and the table entries from `firstToken` on; gives the
+  /// length, or 0 if a check failed.
+  virtual mlir::Value checkedLength(Emitter &e, mlir::Value seq,
+                                    mlir::Value firstToken) = 0;
+  /// Finds a token's row; what it returns is passed to `load`.
+  virtual Values locate(Emitter &e, mlir::Value seq, mlir::Value head,
+                        mlir::Value token) = 0;
+  /// One channel of the key (or value) of a located token, f32.
+  virtual mlir::Value load(Emitter &e, mlir::ValueRange row, bool isValue,
+                           mlir::Value channel) = 0;
+};
+
+/// k and v tensors of rank 4 with optional lengths.
+std::unique_ptr<Source> makeDenseSource(mlir::Value k, mlir::Value v,
+                                        mlir::Value lengths, Layout layout);
+
+/// A cache; reports an error at `loc` for what the reference cannot read.
+mlir::FailureOr<std::unique_ptr<Source>> makeSource(mlir::Location loc,
+                                                    const CacheParts &parts);
+
+/// Our own pages, for `append` and `seal` too.
+class PagedSource : public Source {
+public:
+  static mlir::FailureOr<std::unique_ptr<PagedSource>>
+  create(mlir::Location loc, const CacheParts &parts);
+
+  mlir::Value sequences(Emitter &e) override;
+  mlir::Value length(Emitter &e, mlir::Value seq) override;
+  mlir::Value checkedLength(Emitter &e, mlir::Value seq,
+                            mlir::Value firstToken) override;
+  Values locate(Emitter &e, mlir::Value seq, mlir::Value head,
+                mlir::Value token) override;
+  mlir::Value load(Emitter &e, mlir::ValueRange row, bool isValue,
+                   mlir::Value channel) override;
+
+  /// Page number of a logical page in a table (0 sealed, 1 open).
+  mlir::Value pageNumber(Emitter &e, int which, mlir::Value seq,
+                         mlir::Value head, mlir::Value page);
+  /// First byte of a head's record.
+  mlir::Value record(Emitter &e, int which, mlir::Value number,
+                     mlir::Value head);
+  /// ok if the table entry is a page of its pool; records the failure.
+  mlir::Value checkPage(Emitter &e, int which, mlir::Value seq,
+                        mlir::Value head, mlir::Value page);
+  mlir::Value isSealed(Emitter &e, mlir::Value seq, mlir::Value page);
+  /// Byte of an element in an open record.
+  mlir::Value openOffset(Emitter &e, bool isValue, mlir::Value token,
+                         mlir::Value channel);
+  mlir::Value loadOpen(Emitter &e, mlir::Value pool, mlir::Value base,
+                       bool isValue, mlir::Value token, mlir::Value channel);
+  /// Static scale of a head, or null.
+  mlir::Value staticScale(Emitter &e, bool isValue, mlir::Value head);
+  /// Head lists in a table: kv or 1.
+  mlir::Value lists(Emitter &e, int which);
+  mlir::Value columns(Emitter &e);
+
+  CacheParts parts;
+  PageImage image;
+  Element open;
+  int64_t page, kv, openBytes;
+
+private:
+  mlir::Value loadSealed(Emitter &e, mlir::Value base, bool isValue,
+                         mlir::Value token, mlir::Value channel,
+                         mlir::Value head);
+};
+
+/// The code in an integer: `shift` (index, may be null) bits up, the element's
+/// bits, signed if the encoding is symmetric; as f32.
+mlir::Value unpackCode(Emitter &e, mlir::Value container, mlir::Value shift,
+                       const Encoding &encoding);
+
+/// Unsigned integer of `bytes` bytes at `at` of an i8 tensor, as i32.
+mlir::Value loadBytes(Emitter &e, mlir::Value pool, mlir::Value at,
+                      unsigned bytes);
+/// Stores the low `bytes` bytes of an i32; gives the new tensor.
+mlir::Value storeBytes(Emitter &e, mlir::Value pool, mlir::Value at,
+                       unsigned bytes, mlir::Value word);
+
+} // namespace kvcache
+
+#endif // KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H

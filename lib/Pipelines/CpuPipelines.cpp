@@ -1,0 +1,85 @@
+//===- CpuPipelines.cpp - From kvcache to code of this machine ------------===//
+#include "kvcache/Pipelines/CpuPipelines.h"
+#include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
+#include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
+#include "kvcache/Pipelines/Pipelines.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+
+void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
+  // Arithmetic on whole tensors becomes linalg, which bufferises.
+  pm.addNestedPass<func::FuncOp>(createConvertElementwiseToLinalgPass());
+  bufferization::OneShotBufferizePassOptions bufferize;
+  bufferize.bufferizeFunctionBoundaries = true;
+  bufferize.functionBoundaryTypeConversion =
+      bufferization::LayoutMapOption::IdentityLayoutMap;
+  pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
+  pm.addPass(createCanonicalizerPass());
+  pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
+  pm.addPass(memref::createExpandStridedMetadataPass());
+  pm.addPass(createLowerAffinePass());
+  // Arithmetic in floats that no CPU has becomes f32 between conversions, and
+  // the conversions become integer code.
+  math::MathExtendToSupportedTypesOptions math;
+  math.extraTypeStrs = {};
+  math.targetTypeStr = "f32";
+  pm.addNestedPass<func::FuncOp>(math::createMathExtendToSupportedTypes(math));
+  arith::ArithEmulateUnsupportedFloatsOptions emulate;
+  emulate.sourceTypeStrs = {"bf16", "f8E4M3FN", "f8E5M2"};
+  emulate.targetTypeStr = "f32";
+  pm.addPass(arith::createArithEmulateUnsupportedFloats(emulate));
+  pm.addPass(createKVCacheExpandFloatsPass());
+  pm.addPass(arith::createArithExpandOpsPass());
+  pm.addPass(createCSEPass());
+  pm.addPass(createSCFToControlFlowPass());
+  // libm has what LLVM has no intrinsic for (tanh, erf).
+  pm.addPass(createConvertMathToLLVMPass());
+  pm.addPass(createConvertMathToLibmPass());
+  pm.addPass(createConvertVectorToLLVMPass());
+  pm.addPass(createConvertIndexToLLVMPass());
+  pm.addPass(createArithToLLVMConversionPass());
+  pm.addPass(createFinalizeMemRefToLLVMConversionPass());
+  pm.addPass(createConvertFuncToLLVMPass());
+  pm.addPass(createConvertControlFlowToLLVMPass());
+  pm.addPass(createUBToLLVMConversionPass());
+  pm.addPass(createReconcileUnrealizedCastsPass());
+}
+
+void kvcache::buildToReferencePipeline(OpPassManager &pm) {
+  // A cache is followed within one function only.
+  pm.addPass(createInlinerPass());
+  pm.addPass(createKVCacheLowerToReferencePass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
+  if (fuse) {
+    // Fusion looks within one function, as the lowering of caches does.
+    pm.addPass(createInlinerPass());
+    buildFusePipeline(pm);
+  }
+  buildToReferencePipeline(pm);
+  buildLowerToLLVMPipeline(pm);
+}
+
+void kvcache::registerCpuPipelines() {
+  PassPipelineRegistration<>("kvcache-to-reference",
+                             "lower every kvcache op to plain loops",
+                             buildToReferencePipeline);
+  PassPipelineRegistration<>(
+      "kvcache-lower-to-llvm",
+      "bufferise tensor code and lower it to the LLVM dialect",
+      buildLowerToLLVMPipeline);
+}

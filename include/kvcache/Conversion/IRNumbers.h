@@ -1,7 +1,7 @@
 //===- IRNumbers.h - IR values that compute like numbers --------*- C++ -*-===//
 //
 // Thin wrappers that let the templates of Format/Codec.h and Format/Image.h
-// emit IR: `ir::Int` is a signless integer (i32 or i64, or a vector of them),
+// emit IR: `ir::Int` is a signless integer or index (or a vector of them),
 // always treated as unsigned; `ir::Float` is f32 or a vector of f32; `ir::Bool`
 // is i1. Constants fold while they are built.
 //

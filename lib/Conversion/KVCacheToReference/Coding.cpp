@@ -1,10 +1,11 @@
 //===- Coding.cpp - quantize, dequantize, page_gather as loops ------------===//
 #include "Lowerings.h"
-#include "Numbers.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Format/Codec.h"
 
 #include <limits>
+
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace kvcache;
 using namespace mlir;
@@ -101,14 +102,14 @@ static Values computeParams(Emitter &e, QuantizeOp op, const Groups &groups) {
       cast<RankedTensorType>(init[0].getType()).getElementType());
   return e.loops(sizes, init, [&](ValueRange at, ValueRange a) -> Values {
     Values range = groups.ranges(e, at);
-    ir::Float lo{&e, range[0]}, hi{&e, range[1]}, top{&e, range[2]};
+    ir::Float lo{e.env, range[0]}, hi{e.env, range[1]}, top{e.env, range[2]};
     if (!enc.asymmetric) {
-      Value scale = codec::fromAbsMax(enc, top).v;
+      Value scale = codec::fromAbsMax(enc, top).value;
       return {e.insert(e.toFloat(scale, type), a[0], at)};
     }
     auto params = codec::fromRange(enc, lo, hi);
-    return {e.insert(e.toFloat(params.scale.v, type), a[0], at),
-            e.insert(e.toFloat(params.zero.v, type), a[1], at)};
+    return {e.insert(e.toFloat(params.scale.value, type), a[0], at),
+            e.insert(e.toFloat(params.zero.value, type), a[1], at)};
   });
 }
 
@@ -135,8 +136,8 @@ static Value encodeElement(Emitter &e, const Encoding &enc, Type element,
     bits = e.select(isNaN, i8(0x7f), bits);
     return arith::BitcastOp::create(e, element, bits);
   }
-  ir::Float value{&e, withoutNaN(e, x)}, s{&e, scale}, z{&e, zero};
-  Value code = codec::encode(enc, value, s, z).v;
+  ir::Float value{e.env, withoutNaN(e, x)}, s{e.env, scale}, z{e.env, zero};
+  Value code = codec::encode(enc, value, s, z).value;
   int64_t bias = codec::codeBias(enc);
   auto i32 = [&](int64_t v) -> Value {
     return arith::ConstantOp::create(e, e.getI32IntegerAttr(v));

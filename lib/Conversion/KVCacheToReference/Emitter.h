@@ -7,6 +7,8 @@
 #ifndef KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
 #define KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
 
+#include "kvcache/Conversion/IRNumbers.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -18,7 +20,11 @@ using Values = llvm::SmallVector<mlir::Value>;
 
 class Emitter : public mlir::ImplicitLocOpBuilder {
 public:
-  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
+  Emitter(mlir::Location loc, mlir::Operation *before)
+      : ImplicitLocOpBuilder(loc, before), env{*this, loc} {}
+
+  /// For the templates of Image.h (on index values) and Codec.h.
+  ir::Env env;
 
   mlir::Value index(int64_t v) {
     return mlir::arith::ConstantIndexOp::create(*this, v);

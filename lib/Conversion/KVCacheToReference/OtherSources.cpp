@@ -1,11 +1,12 @@
 //===- OtherSources.cpp - Plain tensors and external arrays ---------------===//
-#include "Numbers.h"
 #include "Source.h"
 #include "kvcache/Format/Codec.h"
 
 #include "mlir/Dialect/Affine/Utils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace kvcache;
 using namespace mlir;

@@ -4,9 +4,10 @@
 // Image.h says and decode as Codec.h says.
 //
 //===----------------------------------------------------------------------===//
-#include "Numbers.h"
 #include "Source.h"
 #include "kvcache/Format/Codec.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace kvcache;
 using namespace mlir;
@@ -173,8 +174,8 @@ Value PagedSource::openOffset(Emitter &e, bool isValue, Value token,
 Value PagedSource::loadOpen(Emitter &e, Value pool, Value base, bool isValue,
                             Value token, Value channel) {
   Value at = e.add(base, openOffset(e, isValue, token, channel));
-  ir::Word word{&e, loadBytes(e, pool, at, bitsOf(open) / 8)};
-  return codec::fromElementBits(open, word).v;
+  ir::Int word{e.env, loadBytes(e, pool, at, bitsOf(open) / 8)};
+  return codec::fromElementBits(open, word).value;
 }
 
 Value PagedSource::staticScale(Emitter &e, bool isValue, Value head) {
@@ -191,31 +192,31 @@ Value PagedSource::loadSealed(Emitter &e, Value base, bool isValue, Value token,
   const TensorImage &t = isValue ? image.value : image.key;
   const Encoding &enc = t.encoding;
   Value pool = parts.pools[0];
-  ir::Index tok{&e, token}, ch{&e, channel};
-  BitAddress<ir::Index> at = t.code(tok, ch);
+  ir::Int tok{e.env, token}, ch{e.env, channel};
+  BitAddress<ir::Int> at = t.code(tok, ch);
   int64_t codes = image.offset(isValue ? Section::VCodes : Section::KCodes);
-  Value byte = e.add(base, (at.byte + codes).v);
+  Value byte = e.add(base, (at.byte + codes).value);
   unsigned bits = t.bits();
-  ir::Word code{&e, loadBytes(e, pool, byte, std::max(1u, bits / 8))};
+  ir::Int code{e.env, loadBytes(e, pool, byte, std::max(1u, bits / 8))};
   if (isFloat(enc.element))
-    return codec::fromElementBits(enc.element, code).v;
+    return codec::fromElementBits(enc.element, code).value;
   if (bits < 8) {
-    Value shift = arith::IndexCastOp::create(e, e.getI32Type(), at.shift.v);
-    code = (code >> ir::Word{&e, shift}) & ((1u << bits) - 1);
+    Value shift = arith::IndexCastOp::create(e, e.getI32Type(), at.shift.value);
+    code = (code >> ir::Int{e.env, shift}) & ((1u << bits) - 1);
   }
-  ir::Index index = t.scaleIndex(tok, ch) * bytesOf(enc.scaleType);
+  ir::Int index = t.scaleIndex(tok, ch) * bytesOf(enc.scaleType);
   auto stored = [&](Section section) -> ir::Float {
-    Value where = e.add(base, (index + image.offset(section)).v);
-    ir::Word word{&e, loadBytes(e, pool, where, bytesOf(enc.scaleType))};
+    Value where = e.add(base, (index + image.offset(section)).value);
+    ir::Int word{e.env, loadBytes(e, pool, where, bytesOf(enc.scaleType))};
     return codec::fromElementBits(codec::elementOf(enc.scaleType), word);
   };
-  ir::Float scale{&e, staticScale(e, isValue, head)};
-  if (!scale.v)
+  ir::Float scale{e.env, staticScale(e, isValue, head)};
+  if (!scale.value)
     scale = stored(isValue ? Section::VScales : Section::KScales);
   ir::Float zero = scale;
   if (enc.asymmetric)
     zero = stored(isValue ? Section::VZeros : Section::KZeros);
-  return codec::decode(enc, code, scale, zero).v;
+  return codec::decode(enc, code, scale, zero).value;
 }
 
 Value PagedSource::load(Emitter &e, ValueRange row, bool isValue,

@@ -1,7 +1,8 @@
 //===- Storage.cpp - read, append and seal as loops -----------------------===//
 #include "Lowerings.h"
-#include "Numbers.h"
 #include "kvcache/Format/Codec.h"
+
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace kvcache;
 using namespace mlir;
@@ -209,15 +210,15 @@ public:
 
 private:
   ir::Float load(Value token, Value channel) {
-    return {&e, source.loadOpen(e, source.parts.pools[1], from, isValue, token,
-                                channel)};
+    return {e.env, source.loadOpen(e, source.parts.pools[1], from, isValue,
+                                   token, channel)};
   }
   Value storeParams(Value pool);
   Value storeCodes(Value pool);
   Value scaleAt(Value index, Section section) {
-    ir::Index i{&e, index};
-    return e.add(to,
-                 (i * bytesOf(enc.scaleType) + source.image.offset(section)).v);
+    ir::Int i{e.env, index};
+    return e.add(
+        to, (i * bytesOf(enc.scaleType) + source.image.offset(section)).value);
   }
 
   Emitter &e;
@@ -237,31 +238,32 @@ Value Sealer::storeParams(Value pool) {
   return e.loop(
       e.index(0), e.index(t.scaleCount()), pool,
       [&](Value index, ValueRange a) -> Values {
-        PageElement<ir::Index> origin = t.groupOrigin(ir::Index{&e, index});
-        ir::Float first = load(origin.token.v, origin.channel.v);
-        Values range =
-            e.loops({e.index(t.groupTokens()), e.index(t.groupChannels())},
-                    {first.v, first.v, e.f32(0)},
-                    [&](ValueRange in, ValueRange r) -> Values {
-                      ir::Float x = load(e.add(origin.token.v, in[0]),
-                                         e.add(origin.channel.v, in[1]));
-                      ir::Float lo{&e, r[0]}, hi{&e, r[1]}, top{&e, r[2]};
-                      return {codec::smaller(x, lo).v, codec::larger(x, hi).v,
-                              codec::larger(absolute(x), top).v};
-                    });
-        ir::Float lo{&e, range[0]}, hi{&e, range[1]}, top{&e, range[2]};
+        PageElement<ir::Int> origin = t.groupOrigin(ir::Int{e.env, index});
+        ir::Float first = load(origin.token.value, origin.channel.value);
+        Values range = e.loops(
+            {e.index(t.groupTokens()), e.index(t.groupChannels())},
+            {first.value, first.value, e.f32(0)},
+            [&](ValueRange in, ValueRange r) -> Values {
+              ir::Float x = load(e.add(origin.token.value, in[0]),
+                                 e.add(origin.channel.value, in[1]));
+              ir::Float lo{e.env, r[0]}, hi{e.env, r[1]}, top{e.env, r[2]};
+              return {codec::smaller(x, lo).value, codec::larger(x, hi).value,
+                      codec::larger(absolute(x), top).value};
+            });
+        ir::Float lo{e.env, range[0]}, hi{e.env, range[1]},
+            top{e.env, range[2]};
         Value next = a[0];
         ir::Float scale = top;
         if (enc.asymmetric) {
           auto params = codec::fromRange(enc, lo, hi);
           next = storeBytes(e, next, scaleAt(index, zeros), bytes,
-                            codec::toElementBits(stored, params.zero).v);
+                            codec::toElementBits(stored, params.zero).value);
           scale = params.scale;
         } else {
           scale = codec::fromAbsMax(enc, top);
         }
         return {storeBytes(e, next, scaleAt(index, scales), bytes,
-                           codec::toElementBits(stored, scale).v)};
+                           codec::toElementBits(stored, scale).value)};
       })[0];
 }
 
@@ -275,23 +277,24 @@ Value Sealer::storeCodes(Value pool) {
       [&](Value wordIndex, ValueRange a) -> Values {
         // One 32-bit word at a time: every slot of it is known, so nothing is
         // read back.
-        ir::Index w{&e, wordIndex};
-        ir::Word word{&e, arith::ConstantOp::create(e, e.getI32IntegerAttr(0))};
+        ir::Int w{e.env, wordIndex};
+        ir::Int word{e.env,
+                     arith::ConstantOp::create(e, e.getI32IntegerAttr(0))};
         for (int64_t slot = 0; slot < t.slotsPerWord(); ++slot) {
-          PageElement<ir::Index> at = t.element(w, slot);
-          ir::Float x = load(at.token.v, at.channel.v);
-          ir::Word code = word;
+          PageElement<ir::Int> at = t.element(w, slot);
+          ir::Float x = load(at.token.value, at.channel.value);
+          ir::Int code = word;
           if (isFloat(enc.element)) {
             code = codec::toElementBits(enc.element, x);
           } else {
-            Value index = t.scaleIndex(at.token, at.channel).v;
+            Value index = t.scaleIndex(at.token, at.channel).value;
             auto param = [&](Section section) -> ir::Float {
-              ir::Word raw{&e, loadBytes(e, a[0], scaleAt(index, section),
-                                         bytesOf(enc.scaleType))};
+              ir::Int raw{e.env, loadBytes(e, a[0], scaleAt(index, section),
+                                           bytesOf(enc.scaleType))};
               return codec::fromElementBits(stored, raw);
             };
-            ir::Float scale{&e, source.staticScale(e, isValue, head)};
-            if (!scale.v)
+            ir::Float scale{e.env, source.staticScale(e, isValue, head)};
+            if (!scale.value)
               scale = param(isValue ? Section::VScales : Section::KScales);
             ir::Float zero = scale;
             if (enc.asymmetric)
@@ -301,8 +304,8 @@ Value Sealer::storeCodes(Value pool) {
           word =
               slot ? word | (code << static_cast<uint32_t>(slot * bits)) : code;
         }
-        Value at = e.add(to, (w * 4 + offset).v);
-        return {storeBytes(e, a[0], at, 4, word.v)};
+        Value at = e.add(to, (w * 4 + offset).value);
+        return {storeBytes(e, a[0], at, 4, word.value)};
       })[0];
 }
 

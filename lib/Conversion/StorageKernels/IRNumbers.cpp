@@ -35,9 +35,9 @@ static Value constantOf(Env &env, Type type, TypedAttr element) {
 }
 
 Int ir::constant(Env &env, Type type, int64_t c) {
-  auto element = cast<IntegerType>(getElementTypeOrSelf(type));
-  APInt bits =
-      APInt(64, static_cast<uint64_t>(c)).zextOrTrunc(element.getWidth());
+  Type element = getElementTypeOrSelf(type);
+  unsigned width = element.isIndex() ? 64 : element.getIntOrFloatBitWidth();
+  APInt bits = APInt(64, static_cast<uint64_t>(c)).zextOrTrunc(width);
   return {env, constantOf(env, type, IntegerAttr::get(element, bits))};
 }
 Float ir::constantF(Env &env, Type type, float c) {

@@ -29,7 +29,7 @@ func.func @read(%q: tensor<3x8x64xf16>, %c: !cache) -> (tensor<3x8x64xf16>, tens
 // CHECK-SAME: %[[KS:[^:]*]]: tensor<99x8x2x128xf16>, %[[KZ:[^:]*]]: tensor<99x8x2x128xf16>
 // CHECK-SAME: %[[VS:[^:]*]]: tensor<99x8x64x4xf16>, %[[VZ:[^:]*]]: tensor<99x8x64x4xf16>
 // CHECK-SAME: %[[T:[^:]*]]: tensor<4x10xi32>, %[[N:[^:]*]]: tensor<4xi32>
-// CHECK-NEXT: %[[CACHE:.*]] = kvcache.view pools(%[[KC]], %[[VC]] : {{.*}}) table(%[[T]] : {{.*}}) lengths(%[[N]] : {{.*}}) scales(%[[KS]], %[[KZ]], %[[VS]], %[[VZ]] : {{.*}})
+// CHECK-NEXT: %[[CACHE:.*]] = kvcache.view pools(%[[KC]], %[[VC]] : {{[^)]*}}) table(%[[T]] : {{[^)]*}}) lengths(%[[N]] : {{[^)]*}}) scales(%[[KS]], %[[KZ]], %[[VS]], %[[VZ]] : {{[^)]*}})
 // CHECK-SAME: -> !kvcache.cache<kv = 8, d = 128, open = f16, #kvcache.format<key = i4:channel:g32, value = i4:g32>, #kvcache.external<key = i4, codes(0, #[[$CODES]]) scales(2, #[[$KSCALE]]) zeros(3, #[[$KSCALE]]), value = i4, codes(1, #[[$CODES]]) scales(4, #[[$VSCALE]]) zeros(5, #[[$VSCALE]]), table = clamp>>
 // CHECK-NEXT: %[[O:.*]], %[[L:.*]] = kvcache.attention %[[Q]], %[[CACHE]] {softcap
 // CHECK-NEXT: return

@@ -247,7 +247,9 @@ static LogicalResult verifyScores(AttentionOp op) {
 }
 
 LogicalResult AttentionOp::verify() {
-  // C1, C2 and C17 are in inferReturnTypes, which runs before.
+  // C1, C2, C17
+  if (failed(verifyInferredTypes(*this)))
+    return failure();
   int64_t seqs = ShapedType::kDynamic;
   if (failed(verifyTensors(*this, seqs)) || failed(verifyHeads(*this)) ||
       failed(verifyRows(*this, seqs)) ||

@@ -59,10 +59,6 @@ struct GatherBeforeDequantize : OpRewritePattern<PageGatherOp> {
           tensorType(gather.getTable()).getRank() == 3)
         return rewriter.notifyMatchFailure(
             gather, "scales shared by heads under a table per head");
-      if (ShapedType::isDynamic(type.getDimSize(0)) !=
-          ShapedType::isDynamic(codes.getDimSize(0)))
-        return rewriter.notifyMatchFailure(
-            gather, "cannot tell whether scales have pages");
     }
     auto gatherOne = [&](Value pool) -> Value {
       auto op = PageGatherOp::create(rewriter, gather.getLoc(), pool,

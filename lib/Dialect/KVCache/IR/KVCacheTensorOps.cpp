@@ -106,8 +106,8 @@ LogicalResult QuantizeOp::verify() {
     return emitOpError("expected group ")
            << e.group << " to divide the " << size
            << (overTokens ? " tokens" : " channels") << " of 'x'";
-  // C5 is the result types', see inferReturnTypes.
-  return success();
+  // C5
+  return verifyInferredTypes(*this);
 }
 
 //===----------------------------------------------------------------------===//
@@ -235,6 +235,9 @@ bool PageGatherOp::isCompatibleReturnTypes(TypeRange a, TypeRange b) {
 }
 
 LogicalResult PageGatherOp::verify() {
+  // C1, C2 (rank), C4
+  if (failed(verifyInferredTypes(*this)))
+    return failure();
   auto table = tensorType(getTable());
   int64_t heads =
       tensorType(getPool()).getDimSize(layoutDims(getLayout(), 4).head);
@@ -246,7 +249,6 @@ LogicalResult PageGatherOp::verify() {
   // C3
   if (getTableRule() == TableRule::None)
     return emitOpError("expected table rule raw, clamp or wrap, got none");
-  // C4 is the result type's, see inferReturnTypes.
   return success();
 }
 
@@ -272,6 +274,9 @@ bool MergeStatesOp::isCompatibleReturnTypes(TypeRange a, TypeRange b) {
 }
 
 LogicalResult MergeStatesOp::verify() {
+  // C1
+  if (failed(verifyInferredTypes(*this)))
+    return failure();
   // C2
   for (auto values : {getOuts(), getLses()})
     for (Value value : values)

@@ -33,6 +33,20 @@ mlir::LogicalResult verifyShape(mlir::Operation *op, llvm::StringRef name,
 /// Whether each result type agrees with what was inferred, up to dynamic dims.
 bool typesAgree(mlir::TypeRange a, mlir::TypeRange b);
 
+/// Whether the result types are those that the operands yield. The interface's
+/// own check runs after the op's verifier, which wants to rely on it.
+template <typename OpTy>
+mlir::LogicalResult verifyInferredTypes(OpTy op) {
+  mlir::SmallVector<mlir::Type> types;
+  if (failed(OpTy::inferReturnTypes(op.getContext(), op.getLoc(),
+                                    typename OpTy::Adaptor(op), types)))
+    return mlir::failure();
+  if (typesAgree(types, op->getResultTypes()))
+    return mlir::success();
+  return op.emitOpError("expected results ")
+         << types << ", got " << op->getResultTypes();
+}
+
 inline mlir::RankedTensorType tensorType(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType());
 }

@@ -245,7 +245,7 @@ def KVCache_DequantizeOp : KVCache_Op<"dequantize"> {
     [..., token, channel] or, `nhd`, [..., token, head, channel]. Scales and
     zeros have the same rank; along tokens and channels their sizes divide the
     codes' and each entry serves a run of neighbours, along other dims they may
-    be 1. With `packing` the codes' tensor holds containers and its packed
+    be 1 (statically: a dynamic size is the codes'). With `packing` the codes' tensor holds containers and its packed
     dimension counts them. Codes of symmetric encodings are signed.
 
     - C1: codes have rank 2 or more (`nhd`: 3 or more)

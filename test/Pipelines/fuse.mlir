@@ -1,0 +1,8 @@
+// RUN: kv-opt %s --kvcache-fuse --dump-pass-pipeline 2>&1 | FileCheck %s
+
+// The passes of the pipeline, in order.
+// CHECK: builtin.module(
+// CHECK-NEXT: cse,
+// CHECK-NEXT: kvcache-fuse-attention,
+// CHECK-NEXT: canonicalize
+func.func private @nothing()

@@ -74,6 +74,12 @@ Float operator/(Float a, Float b);
 Bool operator&(Bool a, Bool b);
 Bool operator|(Bool a, Bool b);
 
+/// A vector of `lanes` times the scalar.
+Int splat(Int scalar, int64_t lanes);
+Float splat(Float scalar, int64_t lanes);
+/// A constant vector of i32.
+Int lanesOf(Env &env, mlir::ArrayRef<int32_t> values);
+
 /// Zero-extends or truncates to the width of `element` (vectors: lane-wise).
 Int toWidth(Int a, unsigned bits);
 

@@ -239,10 +239,10 @@ static int64_t scaleBytes(const Side &side) {
   return bytesOf(side.image.encoding.scaleType);
 }
 
-Float Scales::load(Section section, Int index) {
+Float Scales::load(Section section, Int index, int64_t lanes) {
   Int offset = index * scaleBytes(side) + k.context.image.offset(section);
   return k.loadFloat(k.at(record, offset),
-                     codec::elementOf(side.image.encoding.scaleType));
+                     codec::elementOf(side.image.encoding.scaleType), lanes);
 }
 
 void Scales::store(Section section, Int index, Float x) {
@@ -251,36 +251,76 @@ void Scales::store(Section section, Int index, Float x) {
                codec::elementOf(side.image.encoding.scaleType), x);
 }
 
-std::pair<Float, Float> Scales::of(Int token, Int channel) {
+std::pair<Float, Float> Scales::of(Int token, Int channel, int64_t lanes) {
+  // Lanes are neighbouring channels: scales of their own, or one for all.
+  bool across = side.image.encoding.scale == ScaleKind::Channel;
+  auto spread = [&](Float x) {
+    return lanes == 1 || across ? x : ir::splat(x, lanes);
+  };
   if (fixed.value)
-    return {fixed, fixed};
+    return {spread(fixed), spread(fixed)};
   Int index = side.image.scaleIndex(token, channel);
-  Float scale = load(side.scales, index);
+  int64_t loads = across ? lanes : 1;
+  Float scale = spread(load(side.scales, index, loads));
   if (!side.image.encoding.asymmetric)
     return {scale, scale};
-  return {scale, load(side.zeros, index)};
+  return {scale, spread(load(side.zeros, index, loads))};
+}
+
+//===----------------------------------------------------------------------===//
+// Codes
+//===----------------------------------------------------------------------===//
+
+Lanes Lanes::of(const Context &c, const TensorImage &image) {
+  if (c.blocks() || image.family != ImageFamily::X86_64 ||
+      !isInteger(image.encoding.element))
+    return {};
+  // Values: whole words of tokens, so that the next word is the next channel.
+  if (image.isValue && image.page < image.slotsPerWord())
+    return {};
+  Lanes lanes =
+      image.isValue ? Lanes{Words, 8} : Lanes{Slots, image.slotsPerWord()};
+  bool shared = image.encoding.scale == ScaleKind::Token;
+  return shared && image.groupSize() % lanes.count ? Lanes{} : lanes;
+}
+
+Int Lanes::shift(Kernel &k, const TensorImage &image, int64_t slot) const {
+  auto bits = static_cast<int32_t>(image.bits());
+  if (kind == None)
+    return ir::i32(k.env, slot * bits);
+  if (kind == Words)
+    return ir::splat(ir::i32(k.env, slot * bits), count);
+  SmallVector<int32_t> shifts(count);
+  for (int64_t s = 0; s < count; ++s)
+    shifts[image.element<int64_t>(0, s).channel] =
+        static_cast<int32_t>(s) * bits;
+  return ir::lanesOf(k.env, shifts);
 }
 
 void storage::visitCodes(Kernel &k, const Side &side, Value record, Int item,
                          llvm::function_ref<void(Int, Int, Float, Int)> visit) {
-  const Encoding &e = side.image.encoding;
-  unsigned bits = side.image.bits();
+  const TensorImage &image = side.image;
+  const Encoding &e = image.encoding;
+  Lanes lanes = Lanes::of(k.context, image);
   Scales scales(k, side, record, item);
   Value codes =
       k.at(record, ir::i64(k.env, k.context.image.offset(side.codes)));
-  k.share(side.image.codeWords(), [&](Int w) {
-    Int word = k.loadInt(k.at(codes, w * 4), 32);
-    for (int64_t slot = 0; slot < side.image.slotsPerWord(); ++slot) {
-      Int code = slot ? word >> slot * bits : word;
-      if (bits < 32)
-        code = code & ((int64_t(1) << bits) - 1);
-      auto el = side.image.element(w, slot);
+  k.share(image.codeWords() / lanes.words(), [&](Int step) {
+    Int w = step * lanes.words();
+    Int word = k.loadInt(k.at(codes, w * 4), 32, lanes.words());
+    if (lanes.kind == Lanes::Slots)
+      word = ir::splat(word, lanes.count);
+    for (int64_t slot = 0; slot < lanes.slots(image); ++slot) {
+      Int code = word >> lanes.shift(k, image, slot);
+      if (image.bits() < 32)
+        code = code & ((int64_t(1) << image.bits()) - 1);
+      auto el = image.element(w, slot);
       if (isFloat(e.element)) {
         visit(el.token, el.channel, codec::fromElementBits(e.element, code),
               code);
         continue;
       }
-      auto [scale, zero] = scales.of(el.token, el.channel);
+      auto [scale, zero] = scales.of(el.token, el.channel, lanes.count);
       visit(el.token, el.channel, codec::decode(e, code, scale, zero), code);
     }
   });

@@ -117,9 +117,9 @@ llvm::SmallVector<Side, 2> sidesOf(const Context &context);
 class Scales {
 public:
   Scales(Kernel &k, const Side &side, mlir::Value record, Int item);
-  /// Scale and zero (any value if symmetric) of an element.
-  std::pair<Float, Float> of(Int token, Int channel);
-  Float load(Section section, Int index);
+  /// Scale and zero (any value if symmetric) of `lanes` elements in a row.
+  std::pair<Float, Float> of(Int token, Int channel, int64_t lanes = 1);
+  Float load(Section section, Int index, int64_t lanes = 1);
   void store(Section section, Int index, Float x);
 
 private:
@@ -129,9 +129,32 @@ private:
   Float fixed; ///< the static scale
 };
 
-/// Calls `visit(token, channel, decoded)` for the elements of a record's codes,
-/// words shared among the threads. The last argument holds the code's bits, for
-/// elements that are copied as they are.
+/// How the words of a record's codes are walked, so that each step handles
+/// codes of neighbouring channels of one token, `count` at a time.
+struct Lanes {
+  enum Kind {
+    None,  ///< one code at a time
+    Slots, ///< the slots of a word are channels of one token (x86-64 keys)
+    Words  ///< neighbouring words are channels (x86-64 values)
+  };
+  Kind kind = None;
+  int64_t count = 1;
+
+  static Lanes of(const Context &context, const TensorImage &image);
+  /// Words handled by one step.
+  int64_t words() const { return kind == Words ? count : 1; }
+  /// Steps' slots: with `Slots` all of a word's at once.
+  int64_t slots(const TensorImage &image) const {
+    return kind == Slots ? 1 : image.slotsPerWord();
+  }
+  /// What shifts the code(s) of step slot `slot` to their place.
+  Int shift(Kernel &k, const TensorImage &image, int64_t slot) const;
+};
+
+/// Calls `visit(token, channel, decoded, code)` for the elements of a record's
+/// codes, words shared among the threads; `channel` is the first of as many as
+/// the last two arguments have lanes. `code` serves elements that are copied as
+/// they are.
 void visitCodes(Kernel &k, const Side &side, mlir::Value record, Int item,
                 llvm::function_ref<void(Int, Int, Float, Int)> visit);
 

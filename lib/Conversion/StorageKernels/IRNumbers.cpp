@@ -3,6 +3,7 @@
 #include "kvcache/Format/Codec.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -81,6 +82,27 @@ Float ir::operator*(Float a, Float b) { return binary<arith::MulFOp>(a, b); }
 Float ir::operator/(Float a, Float b) { return binary<arith::DivFOp>(a, b); }
 Bool ir::operator&(Bool a, Bool b) { return binary<arith::AndIOp>(a, b); }
 Bool ir::operator|(Bool a, Bool b) { return binary<arith::OrIOp>(a, b); }
+
+static Value splatValue(Env &env, Value scalar, int64_t lanes) {
+  OpBuilder &b = env.builder;
+  Type type = VectorType::get({lanes}, scalar.getType());
+  Value v = LLVM::PoisonOp::create(b, env.loc, type);
+  v = LLVM::InsertElementOp::create(b, env.loc, v, scalar, i32(env, 0).value);
+  SmallVector<int32_t> zeros(lanes, 0);
+  return LLVM::ShuffleVectorOp::create(b, env.loc, v, v, zeros);
+}
+Int ir::splat(Int scalar, int64_t lanes) {
+  return {*scalar.env, splatValue(*scalar.env, scalar, lanes)};
+}
+Float ir::splat(Float scalar, int64_t lanes) {
+  return {*scalar.env, splatValue(*scalar.env, scalar, lanes)};
+}
+Int ir::lanesOf(Env &env, ArrayRef<int32_t> values) {
+  auto type = VectorType::get({static_cast<int64_t>(values.size())},
+                              env.builder.getI32Type());
+  return {env, arith::ConstantOp::create(env.builder, env.loc,
+                                         DenseElementsAttr::get(type, values))};
+}
 
 Int ir::toWidth(Int a, unsigned bits) {
   Type to =

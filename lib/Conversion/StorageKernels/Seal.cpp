@@ -45,7 +45,7 @@ private:
   Float extreme(Float a, Float b, bool least) {
     return least ? codec::smaller(a, b) : codec::larger(a, b);
   }
-  Int code(Int token, Int channel);
+  Int code(Int token, Int channel, int64_t lanes);
   void keepExponents(ValueRange bits);
 
   Kernel &k;
@@ -169,24 +169,30 @@ void Sealer::findScales() {
   keepExponents(tops);
 }
 
-Int Sealer::code(Int token, Int channel) {
+Int Sealer::code(Int token, Int channel, int64_t lanes) {
   if (e.element == dtype)
-    return k.loadInt(address(token, channel), bitsOf(dtype));
-  Float x = load(token, channel);
+    return k.loadInt(address(token, channel), bitsOf(dtype), lanes);
+  Float x = load(token, channel, lanes);
   if (isFloat(e.element))
     return codec::toElementBits(e.element, x);
-  auto [scale, zero] = scales.of(token, channel);
+  auto [scale, zero] = scales.of(token, channel, lanes);
   return codec::encode(e, x, scale, zero);
 }
 
 void Sealer::writeCodes() {
-  k.share(image.codeWords(), [&](Int w) {
-    Int word;
-    for (int64_t slot = 0; slot < image.slotsPerWord(); ++slot) {
+  Lanes lanes = Lanes::of(k.context, image);
+  k.share(image.codeWords() / lanes.words(), [&](Int step) {
+    Int w = step * lanes.words(), word;
+    for (int64_t slot = 0; slot < lanes.slots(image); ++slot) {
       auto el = image.element(w, slot);
-      Int c = code(el.token, el.channel);
-      word = slot ? word | (c << slot * image.bits()) : c;
+      Int c = code(el.token, el.channel, lanes.count)
+              << lanes.shift(k, image, slot);
+      word = slot ? word | c : c;
     }
+    if (lanes.kind == Lanes::Slots)
+      word =
+          Int(k.env, LLVM::vector_reduce_or::create(
+                         k.builder, k.env.loc, k.builder.getI32Type(), word));
     k.storeInt(k.at(codes, w * 4), word, 32);
   });
 }

@@ -56,12 +56,12 @@ std::unique_ptr<llvm::Module> translate(mlir::ModuleOp module,
 }
 
 Kernels compile(const KernelSpec &spec, ImageFamily family,
-                x86::Tier tier = x86::detectTier()) {
+                CpuTier tier = x86::detectTier()) {
   mlir::OwningOpRef<mlir::ModuleOp> module(
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context())));
   StorageTarget target;
   target.family = family;
-  target.nativeF16 = target.nativeFma = tier != x86::Tier::V2;
+  target.nativeF16 = target.nativeFma = tier != CpuTier::V2;
   Kernels k;
   if (mlir::failed(buildStorageKernels(*module, spec, target)))
     return k;
@@ -116,7 +116,7 @@ uint32_t loadBits(const uint8_t *from, unsigned bytes) {
 class Trial {
 public:
   Trial(const std::string &format, Element dtype, int64_t d, int64_t dv,
-        ImageFamily family, x86::Tier tier = x86::detectTier())
+        ImageFamily family, CpuTier tier = x86::detectTier())
       : spec(makeSpec(format, dtype, d, dv)), bytes(bitsOf(dtype) / 8),
         page(spec.format.page), kernels(compile(spec, family, tier)) {
     image = std::get<PageImage>(PageImage::create(spec.format, d, dv, family));
@@ -357,7 +357,7 @@ void Trial::unsealAndCheck() {
 }
 
 void run(const std::string &format, Element dtype, int64_t d, int64_t dv,
-         ImageFamily family, x86::Tier tier = x86::detectTier()) {
+         ImageFamily family, CpuTier tier = x86::detectTier()) {
   SCOPED_TRACE(format + " " + std::string(nameOf(dtype)));
   Trial r(format, dtype, d, dv, family, tier);
   r.all();
@@ -407,11 +407,11 @@ TEST(StorageKernels, SmallPages) {
 
 // No F16C and no fma: the same bits, nothing undefined in the object.
 TEST(StorageKernels, TierV2) {
-  run("kivi4,page=16", Element::F16, 64, 64, x86Family, x86::Tier::V2);
+  run("kivi4,page=16", Element::F16, 64, 64, x86Family, CpuTier::V2);
   run("key=i8:token:sf32,value=i4:head:sf32,page=16", Element::BF16, 64, 64,
-      x86Family, x86::Tier::V2);
+      x86Family, CpuTier::V2);
   run("key=f16,value=bf16,page=16", Element::F32, 16, 16, x86Family,
-      x86::Tier::V2);
+      CpuTier::V2);
 }
 
 /// Appends four rows of which row 1 is padding; returns the status.

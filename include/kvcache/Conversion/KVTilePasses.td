@@ -52,4 +52,20 @@ def KVTileExpandAttendPass : Pass<"kvtile-expand-attend", "::mlir::ModuleOp"> {
                            "::mlir::math::MathDialect"];
 }
 
+def ConvertKVTileToCPUPass
+    : Pass<"convert-kvtile-to-cpu", "::mlir::ModuleOp"> {
+  let summary = "Lower kernels to serial vector code";
+  let description = [{
+    Replaces each `kvtile.kernel` scheduled for a CPU by the entry points
+    `attend` and `merge` of kvcache/ABI/KernelABI.h, as functions over raw
+    pointers that loop over a range of work items.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::func::FuncDialect",
+                           "::mlir::LLVM::LLVMDialect",
+                           "::mlir::math::MathDialect",
+                           "::mlir::scf::SCFDialect",
+                           "::mlir::vector::VectorDialect"];
+}
+
 #endif // KVCACHE_CONVERSION_KVTILEPASSES_TD

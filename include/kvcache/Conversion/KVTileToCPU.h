@@ -1,0 +1,26 @@
+//===- KVTileToCPU.h - Kernels as serial vector code ------------*- C++ -*-===//
+//
+// Lowers `kvtile.kernel` to the CPU entry points `attend` and `merge` of
+// kvcache/ABI/KernelABI.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef KVCACHE_CONVERSION_KVTILETOCPU_H
+#define KVCACHE_CONVERSION_KVTILETOCPU_H
+
+#include "kvcache/Dialect/KVTile/IR/KVTile.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace kvcache {
+
+/// Replaces a kernel by the functions `NAME` and `merge`, in the dialects func,
+/// scf, arith, math, vector and llvm. Refuses what is not scheduled for CPUs.
+mlir::LogicalResult lowerKernelToCpu(tile::KernelOp kernel);
+
+/// From there (and from anything else in those dialects) to the LLVM dialect.
+void buildCpuToLLVMPipeline(mlir::OpPassManager &passes);
+
+} // namespace kvcache
+
+#endif // KVCACHE_CONVERSION_KVTILETOCPU_H

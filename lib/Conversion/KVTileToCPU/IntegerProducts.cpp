@@ -1,0 +1,4 @@
+#include "AttendLowering.h"
+using namespace kvcache;
+void AttendLowering::emitScoreInteger() { scoreSealed(); }
+void AttendLowering::emitAccumulateInteger(Value p) { accumulateSealed(p); }

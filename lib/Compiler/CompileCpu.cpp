@@ -1,13 +1,15 @@
 //===- CompileCpu.cpp - From a spec to an x86-64 object -------------------===//
 //
-// choose and check the schedule -> kvtile -> vector code -> LLVM -> object, in
-// one context of its own, so that calls from several threads do not meet.
+// choose and check the schedule -> kvtile -> vector code, beside it the storage
+// kernels -> LLVM -> object, in one context of its own, so that calls from
+// several threads do not meet.
 //
 //===----------------------------------------------------------------------===//
 
 #include "kvcache/Compiler/Compiler.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVTileToCPU.h"
+#include "kvcache/Conversion/StorageKernels.h"
 #include "kvcache/Target/X86/Jit.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -29,12 +31,6 @@
 
 using namespace mlir;
 using namespace kvcache;
-
-static x86::Tier tierOf(CpuTier tier) {
-  return tier == CpuTier::V2     ? x86::Tier::V2
-         : tier == CpuTier::AVX2 ? x86::Tier::Avx2
-                                 : x86::Tier::Avx512;
-}
 
 static double msSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(
@@ -115,6 +111,10 @@ LogicalResult CpuCompilation::lower(ModuleOp module) {
     code.tileText = textOf(module);
   if (failed(lowerKernelToCpu(kernel)))
     return failure();
+  StorageTarget storage;
+  storage.nativeF16 = storage.nativeFma = options.tier != CpuTier::V2;
+  if (failed(buildStorageKernels(module, spec, storage)))
+    return failure();
   PassManager passes(&context);
   buildCpuToLLVMPipeline(passes);
   return passes.run(module);
@@ -134,7 +134,7 @@ llvm::Expected<CpuCode> CpuCompilation::run() {
   if (options.keepText)
     code.llvmText = textOf(*llvmModule);
   start = std::chrono::steady_clock::now();
-  auto machine = x86::createTargetMachine(tierOf(options.tier));
+  auto machine = x86::createTargetMachine(options.tier);
   if (!machine)
     return machine.takeError();
   x86::optimize(*llvmModule, **machine, 2);

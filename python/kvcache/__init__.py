@@ -1,0 +1,42 @@
+"""kvcache: attention over paged, quantised KV caches, compiled.
+
+    import kvcache as kv
+
+    spec = kv.AttentionSpec(q_heads=9, kv_heads=3, head_dim=64, format="kivi4")
+    cache = kv.PagedCache(spec, capacity_tokens=65536)
+    seq = cache.new_sequence()
+    cache.append(seq, k, v)           # [tokens, kv_heads, head_dim]
+    out, lse = cache.attend(q, [seq])  # q [rows, q_heads, head_dim]
+
+Arrays are NumPy, torch or JAX (anything that speaks DLPack); results come back in
+the framework of `q`. A wrong argument raises ValueError, a full pool CacheFull, a
+missing or failing device DeviceError; each leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from kvcache import reference
+from kvcache._cache import PagedCache
+from kvcache._compile import Kernel, compile, load
+from kvcache._native import CacheFull, DeviceError
+from kvcache._quantize import densify, dequantize, merge_states, quantize, sparsify
+from kvcache._spec import AttentionSpec, Format
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionSpec",
+    "CacheFull",
+    "DeviceError",
+    "Format",
+    "Kernel",
+    "PagedCache",
+    "compile",
+    "densify",
+    "dequantize",
+    "load",
+    "merge_states",
+    "quantize",
+    "reference",
+    "sparsify",
+]

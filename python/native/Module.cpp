@@ -61,6 +61,7 @@ NB_MODULE(_native, m) {
   m.def("host_tier", [] { return std::string(kvcache_host_tier()); });
   python::bindArrays(m);
   python::bindFormats(m);
+  python::bindImages(m);
   python::bindCompiler(m);
   python::bindCache(m);
 }

@@ -38,6 +38,7 @@ void checkBytes(size_t have, int64_t want, const char *name);
 
 void bindArrays(nanobind::module_ &m);
 void bindFormats(nanobind::module_ &m);
+void bindImages(nanobind::module_ &m);
 void bindCache(nanobind::module_ &m);
 void bindCompiler(nanobind::module_ &m);
 

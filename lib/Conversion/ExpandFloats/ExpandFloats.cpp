@@ -170,6 +170,12 @@ static Value toF32(ImplicitLocOpBuilder &b, Value x) {
     return x;
   if (element.isF64())
     return truncToOdd(b, x);
+  if (element.isBF16()) {
+    Bits k{b, x.getType()};
+    Value half = arith::BitcastOp::create(
+        b, cloneElement(x.getType(), b.getI16Type()), x);
+    return k.toFloat(k.shl(arith::ExtUIOp::create(b, k.i32(), half), 16));
+  }
   if (!isFp8(element))
     return arith::ExtFOp::create(b, f32, x);
   Value bits =
@@ -202,8 +208,9 @@ struct ExpandFloatCast : OpRewritePattern<OpTy> {
                                 PatternRewriter &rewriter) const override {
     Type from = getElementTypeOrSelf(op.getIn().getType());
     Type to = getElementTypeOrSelf(op.getType());
-    bool narrowsToBF16 = to.isBF16() && std::is_same_v<OpTy, arith::TruncFOp>;
-    if (!isFp8(from) && !isFp8(to) && !narrowsToBF16)
+    // Both directions of bf16: LLVM narrows arithmetic around a widening it
+    // sees, and then needs the narrowing that is missing.
+    if (!isFp8(from) && !isFp8(to) && !from.isBF16() && !to.isBF16())
       return rewriter.notifyMatchFailure(op, "LLVM does this conversion");
     ImplicitLocOpBuilder b(op.getLoc(), rewriter);
     rewriter.replaceOp(op, fromF32(b, toF32(b, op.getIn()), op.getType()));

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace kvcache {
@@ -21,10 +22,13 @@ using Values = llvm::SmallVector<mlir::Value>;
 class Emitter : public mlir::ImplicitLocOpBuilder {
 public:
   Emitter(mlir::Location loc, mlir::Operation *before)
-      : ImplicitLocOpBuilder(loc, before), env{*this, loc} {}
+      : ImplicitLocOpBuilder(loc, before), env{*this, loc},
+        module(before->getParentOfType<mlir::ModuleOp>()) {}
 
   /// For the templates of Image.h (on index values) and Codec.h.
   ir::Env env;
+  /// Where helper functions and globals go.
+  mlir::ModuleOp module;
 
   mlir::Value index(int64_t v) {
     return mlir::arith::ConstantIndexOp::create(*this, v);

@@ -17,8 +17,7 @@ using namespace mlir;
 
 /// The function that stores the first failure; created on first use.
 static func::FuncOp checkFunction(Emitter &e) {
-  auto module =
-      e.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  ModuleOp module = e.module;
   if (auto function = module.lookupSymbol<func::FuncOp>(kCheckFailed))
     return function;
   OpBuilder::InsertionGuard guard(e);

@@ -34,12 +34,21 @@ func.func @integer(%x: i32) -> bf16 {
   return %0 : bf16
 }
 
-// What LLVM does itself is left alone.
-// CHECK-LABEL: func @untouched
-// CHECK-NEXT: arith.extf %{{.*}} : bf16 to f32
-// CHECK-NEXT: arith.truncf %{{.*}} : f32 to f16
-func.func @untouched(%x: bf16) -> f16 {
+// CHECK-LABEL: func @bf16_to_f16
+// CHECK: arith.bitcast %{{.*}} : bf16 to i16
+// CHECK: arith.shli
+// CHECK: arith.truncf %{{.*}} : f32 to f16
+func.func @bf16_to_f16(%x: bf16) -> f16 {
   %0 = arith.extf %x : bf16 to f32
   %1 = arith.truncf %0 : f32 to f16
   return %1 : f16
+}
+
+// What LLVM does itself is left alone.
+// CHECK-LABEL: func @untouched
+// CHECK-NEXT: arith.extf %{{.*}} : f16 to f32
+// CHECK-NEXT: return
+func.func @untouched(%x: f16) -> f32 {
+  %0 = arith.extf %x : f16 to f32
+  return %0 : f32
 }

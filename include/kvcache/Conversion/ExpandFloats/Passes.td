@@ -10,7 +10,7 @@ def KVCacheExpandFloatsPass : Pass<"kvcache-expand-floats"> {
     LLVM has no fp8 types, and its x86 backend rounds to bf16 by a library call
     that Debian's libgcc lacks. This pass rewrites `arith.extf`, `arith.truncf`,
     `arith.sitofp`, `arith.uitofp`, `arith.fptosi` and `arith.fptoui` that touch
-    f8E4M3FN, f8E5M2 or round to bf16, on scalars and vectors. Rounding is to
+    f8E4M3FN, f8E5M2 or bf16, on scalars and vectors. Rounding is to
     nearest, ties to even, in one step (f64 goes through a round-to-odd f32);
     values beyond the largest f8E4M3FN become NaN and beyond the largest f8E5M2
     infinite, as those types say. Only conversions are touched: run

@@ -30,6 +30,23 @@ mlir::LogicalResult verifySchedule(mlir::Location loc, const KernelSpec &spec,
                                    const TargetInfo &target,
                                    CpuTier tier = CpuTier::AVX512);
 
+/// The same for one GPU target.
+mlir::FailureOr<tile::ScheduleAttr> chooseGpuSchedule(mlir::Location loc,
+                                                      const KernelSpec &spec,
+                                                      const TargetInfo &target);
+mlir::LogicalResult verifyGpuSchedule(mlir::Location loc,
+                                      const KernelSpec &spec,
+                                      tile::ScheduleAttr schedule,
+                                      const TargetInfo &target);
+/// Static shared memory of one block of `attend` on a GPU, in bytes.
+int64_t gpuSharedBytes(const KernelSpec &spec, tile::ScheduleAttr schedule);
+/// Tensor-core products in the bodies of the sealed and the open page loop.
+int64_t gpuProductsPerTile(const KernelSpec &spec, int64_t tileTokens,
+                           int64_t qPack);
+
+/// Heads per chunk so that all chunks of a group have about the same size.
+int64_t evenChunk(int64_t group, int64_t most);
+
 /// Register width of a tier.
 int64_t vectorBitsOf(CpuTier tier);
 

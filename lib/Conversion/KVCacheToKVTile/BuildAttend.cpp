@@ -2,12 +2,10 @@
 //
 // Writes the body of `attend` for one work item. Online softmax in base 2:
 //
-//   x   = visible ? score * scale * log2(e) : -inf       (soft cap, ALiBi before)
-//   m'  = max(m, max x)
-//   ref = m' == -inf ? 0 : m' - exp_bias                  (so x - ref is no NaN)
-//   p   = exp2(x - ref)                                   (masked: exactly 0)
-//   a   = exp2(m - m')                                    (m = -inf: exactly 0)
-//   l   = l * a + sum p;  O = O * a + V^T p
+//   x   = visible ? score * scale * log2(e) : -inf       (soft cap, ALiBi
+//   before) m'  = max(m, max x) ref = m' == -inf ? 0 : m' - exp_bias (so x -
+//   ref is no NaN) p   = exp2(x - ref) (masked: exactly 0) a   = exp2(m - m')
+//   (m = -inf: exactly 0) l   = l * a + sum p;  O = O * a + V^T p
 //
 // Masks act through the exponent alone: exp2(-inf) is 0, no large finite number
 // stands in. The stored maximum is m - exp_bias, which makes the factor
@@ -76,7 +74,8 @@ private:
 /// The arithmetic of a product with stored elements: the schedule's kind where
 /// it applies, else f32 on CPUs and f16 (bf16 for bf16) on GPUs.
 DotKind AttendBuilder::dotKind(PageClass pageClass, const Encoding &encoding) {
-  Element element = pageClass == PageClass::Open ? spec.dtype : encoding.element;
+  Element element =
+      pageClass == PageClass::Open ? spec.dtype : encoding.element;
   DotKind wanted = schedule.getDotKind();
   bool integer = element == Element::I8 || element == Element::I4;
   bool integerKind = wanted == DotKind::U8S8x2 || wanted == DotKind::S8;
@@ -111,17 +110,17 @@ Value AttendBuilder::capped(Value score) {
 
 /// Base-2 logits of a tile, -inf where nothing is visible.
 Value AttendBuilder::logits(Value tile, PageClass pageClass) {
-  Value score = ScoreOp::create(b, acc, dotKind(pageClass, spec.format.key),
-                                tile, query);
+  Value score =
+      ScoreOp::create(b, acc, dotKind(pageClass, spec.format.key), tile, query);
   Value x = capped(score);
   if (spec.alibi) {
     Value distance = DistanceOp::create(b, acc, tile);
-    x = arith::AddFOp::create(b, x,
-                              arith::MulFOp::create(b, distance, toAcc(slopes)));
+    x = arith::AddFOp::create(
+        b, x, arith::MulFOp::create(b, distance, toAcc(slopes)));
   }
-  MaskAttr mask = MaskAttr::get(b.getContext(), spec.causal,
-                                spec.windowLeft.value_or(-1),
-                                spec.windowRight.value_or(-1));
+  MaskAttr mask =
+      MaskAttr::get(b.getContext(), spec.causal, spec.windowLeft.value_or(-1),
+                    spec.windowRight.value_or(-1));
   Value visible =
       VisibleOp::create(b, type(LayoutKind::Acc, b.getI1Type()), tile, mask);
   return arith::SelectOp::create(b, visible, x, splat(acc, -INFINITY));
@@ -129,8 +128,8 @@ Value AttendBuilder::logits(Value tile, PageClass pageClass) {
 
 /// The maximum, or 0 where it is -inf: differences to it are never NaN.
 Value AttendBuilder::guarded(Value max) {
-  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, max,
-                                      minusInf);
+  Value empty =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, max, minusInf);
   return arith::SelectOp::create(b, empty, splat(rows, 0.0), max);
 }
 
@@ -173,8 +172,7 @@ void AttendBuilder::run() {
   state = loop(PageClass::Sealed, state);
   state = loop(PageClass::Open, state);
   if (int64_t bias = schedule.getExpBias())
-    state[0] =
-        arith::SubFOp::create(b, state[0], splat(rows, double(bias)));
+    state[0] = arith::SubFOp::create(b, state[0], splat(rows, double(bias)));
   StorePartialOp::create(b, state[0], state[1], state[2]);
   ReturnOp::create(b);
 }

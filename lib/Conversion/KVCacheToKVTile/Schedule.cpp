@@ -2,8 +2,7 @@
 //
 // CPU: a tile is a page, heads are packed up to 16 in chunks of equal size;
 // int8 and int4 codes are multiplied as integers where the tier has vpdpbusd.
-// GPU: heads in chunks of 8 (the N of an MMA), 4 warps split over tokens, tiles
-// of at most 64 tokens, as many stages as fit in shared memory, up to 3.
+// GPU: GpuSchedule.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,17 +29,8 @@ int64_t kvcache::sealedTileBytes(const KernelSpec &spec, int64_t tileTokens) {
          sideBytes(f.value, f.page, spec.valueDim, tileTokens);
 }
 
-/// Shared memory of one block: a ring of tiles for each warp, where a tile is
-/// sealed or open, whichever is larger.
-static int64_t sharedBytes(const KernelSpec &spec, int64_t tileTokens,
-                           int64_t warps, int64_t stages) {
-  int64_t open = (spec.headDim + spec.valueDim) * bitsOf(spec.dtype) / 8;
-  int64_t tile = std::max(sealedTileBytes(spec, tileTokens), open * tileTokens);
-  return llvm::alignTo(tile, 128) * warps * stages;
-}
-
 /// Heads per chunk so that all chunks of a group have about the same size.
-static int64_t evenChunk(int64_t group, int64_t most) {
+int64_t kvcache::evenChunk(int64_t group, int64_t most) {
   return llvm::divideCeil(group, llvm::divideCeil(group, most));
 }
 
@@ -61,25 +51,7 @@ static ScheduleAttr chooseCpu(MLIRContext *context, const KernelSpec &spec,
       /*q_pack=*/evenChunk(spec.group(), 16), /*warps=*/1, /*stages=*/1,
       /*split_tokens=*/0, integers ? DotKind::U8S8x2 : DotKind::F32,
       Orientation::KeysA, /*prefetch_bytes=*/4096, /*exp_bias=*/0,
-      vectorBitsOf(tier));
-}
-
-static FailureOr<ScheduleAttr> chooseGpu(Location loc, const KernelSpec &spec,
-                                         const TargetInfo &target) {
-  int64_t tile = std::min<int64_t>(spec.format.page, 64);
-  int64_t limit = target.sharedBytesPerBlock;
-  for (int64_t warps : {4, 2, 1})
-    for (int64_t stages : {3, 2, 1})
-      if (sharedBytes(spec, tile, warps, stages) <= limit)
-        return ScheduleAttr::get(loc.getContext(), tile, /*q_pack=*/8, warps,
-                                 stages, /*split_tokens=*/0, DotKind::F16,
-                                 Orientation::KeysA, /*prefetch_bytes=*/0,
-                                 /*exp_bias=*/10, /*vector_bits=*/0);
-  return emitError(loc) << "no schedule fits " << target.name
-                        << ": one tile of " << tile << " tokens needs "
-                        << sharedBytes(spec, tile, 1, 1)
-                        << " bytes of shared memory, the limit is " << limit
-                        << "; use a smaller page";
+      vectorBitsOf(tier), /*subnormal_codes=*/false);
 }
 
 FailureOr<ScheduleAttr> kvcache::chooseSchedule(Location loc,
@@ -87,7 +59,7 @@ FailureOr<ScheduleAttr> kvcache::chooseSchedule(Location loc,
                                                 const TargetInfo &target,
                                                 CpuTier tier) {
   if (target.isGpu)
-    return chooseGpu(loc, spec, target);
+    return chooseGpuSchedule(loc, spec, target);
   return chooseCpu(loc.getContext(), spec, tier);
 }
 
@@ -123,37 +95,11 @@ static LogicalResult verifyCpu(Location loc, const KernelSpec &spec,
   return success();
 }
 
-static LogicalResult verifyGpu(Location loc, const KernelSpec &spec,
-                               ScheduleAttr s, const TargetInfo &target) {
-  if (s.getQPack() != 8)
-    return emitError(loc) << "expected q_pack to be 8 on " << target.name
-                          << ", got " << s.getQPack();
-  if (s.getVectorBits() != 0)
-    return emitError(loc) << "expected vector_bits to be 0 on " << target.name
-                          << ", got " << s.getVectorBits();
-  int64_t page = spec.format.page, tile = s.getTileTokens();
-  if (tile < 16 || tile > 64 || page % tile)
-    return emitError(loc) << "expected tile_tokens 16, 32 or 64 dividing the "
-                             "page of "
-                          << page << " tokens on " << target.name << ", got "
-                          << tile;
-  if (s.getWarps() > 32)
-    return emitError(loc) << "expected at most 32 warps a block on "
-                          << target.name << ", got " << s.getWarps();
-  int64_t bytes = sharedBytes(spec, tile, s.getWarps(), s.getStages());
-  if (bytes > target.sharedBytesPerBlock)
-    return emitError(loc) << "schedule needs " << bytes
-                          << " bytes of shared memory, the limit of "
-                          << target.name << " is " << target.sharedBytesPerBlock
-                          << "; use fewer stages or warps, or a smaller tile";
-  return success();
-}
-
 LogicalResult kvcache::verifySchedule(Location loc, const KernelSpec &spec,
                                       ScheduleAttr schedule,
                                       const TargetInfo &target, CpuTier tier) {
   if (target.isGpu)
-    return verifyGpu(loc, spec, schedule, target);
+    return verifyGpuSchedule(loc, spec, schedule, target);
   return verifyCpu(loc, spec, schedule, tier);
 }
 
@@ -162,8 +108,9 @@ LogicalResult kvcache::verifySchedule(Location loc, const KernelSpec &spec,
 //===----------------------------------------------------------------------===//
 
 static constexpr StringLiteral kFields[] = {
-    "tile_tokens", "q_pack",      "warps",          "stages",   "split_tokens",
-    "dot_kind",    "orientation", "prefetch_bytes", "exp_bias", "vector_bits"};
+    "tile_tokens",  "q_pack",      "warps",          "stages",
+    "split_tokens", "dot_kind",    "orientation",    "prefetch_bytes",
+    "exp_bias",     "vector_bits", "subnormal_codes"};
 
 FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
                                                   StringRef overrides) {
@@ -176,7 +123,8 @@ FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
                       int64_t(s.getOrientation()),
                       s.getPrefetchBytes(),
                       s.getExpBias(),
-                      s.getVectorBits()};
+                      s.getVectorBits(),
+                      s.getSubnormalCodes()};
   SmallVector<StringRef> parts;
   SmallVector<StringRef> groups;
   overrides.split(groups, ';', -1, /*KeepEmpty=*/false);
@@ -200,6 +148,9 @@ FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
         parsed = int64_t(*orientation);
     } else if (key == "split_tokens" && value == "auto") {
       parsed = 0;
+    } else if (key == "subnormal_codes" &&
+               (value == "true" || value == "false")) {
+      parsed = value == "true";
     } else if (!value.getAsInteger(10, number)) {
       parsed = number;
     }
@@ -211,7 +162,7 @@ FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
   ScheduleAttr result = ScheduleAttr::getChecked(
       [&] { return emitError(loc); }, loc.getContext(), values[0], values[1],
       values[2], values[3], values[4], DotKind(values[5]),
-      Orientation(values[6]), values[7], values[8], values[9]);
+      Orientation(values[6]), values[7], values[8], values[9], values[10] != 0);
   if (!result)
     return failure();
   return result;

@@ -43,11 +43,10 @@ static const llvm::StringMap<int> &nvvmOps() {
 
 /// Least compute capability of intrinsics called by name.
 static const llvm::StringMap<int> &intrinsics() {
-  static const llvm::StringMap<int> table = {{"llvm.nvvm.ex2.approx.f32", 20},
-                                             {"llvm.nvvm.lg2.approx.f", 20},
-                                             {"llvm.nvvm.membar.gl", 20},
-                                             {"llvm.nvvm.div.rn.f", 20},
-                                             {"llvm.nvvm.tanh.approx.f32", 75}};
+  static const llvm::StringMap<int> table = {
+      {"llvm.nvvm.ex2.approx.f32", 20}, {"llvm.nvvm.lg2.approx.f", 20},
+      {"llvm.nvvm.membar.gl", 20},      {"llvm.nvvm.ff2f16x2.rn", 80},
+      {"llvm.nvvm.ff2bf16x2.rn", 80},   {"llvm.nvvm.tanh.approx.f32", 75}};
   return table;
 }
 

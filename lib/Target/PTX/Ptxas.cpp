@@ -115,8 +115,11 @@ Expected<ptx::Assembly> ptx::assemble(llvm::StringRef text,
                                        /*SecondsToWait=*/0, /*MemoryLimit=*/0,
                                        &message);
   std::string report = readFile(log.path);
+  // The first lines say it; a kernel can give hundreds.
+  constexpr size_t kMostMessage = 600;
   if (code != 0)
-    return FormatError{"ptxas failed for " + std::string(target.name) + ": " +
-                       (report.empty() ? message : report)};
+    return FormatError{
+        "ptxas failed for " + std::string(target.name) + ": " +
+        (report.empty() ? message : report.substr(0, kMostMessage))};
   return Assembly{readFile(output.path), parseUsage(report)};
 }

@@ -2,7 +2,8 @@
 //
 // Shared memory, registers and residency: CUDA programming guide, "Technical
 // specifications per compute capability". Bandwidth and tensor rates: the
-// vendor's data sheets (dense f16 with f32 accumulation).
+// vendor's data sheets (dense f16 with f32 accumulation). PTX 7.8 is the least
+// version with movmatrix.
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/Target/TargetInfo.h"
@@ -63,9 +64,9 @@ const std::vector<TargetInfo> &kvcache::allTargets() {
     cpu.name = cpu.imageFamily = cpu.scheduleOf = "x86-64";
     return std::vector<TargetInfo>{
         cpu,
-        gpu("sm_80", 80, "ptx71", 166912, 167936, 64, 32, a100),
-        gpu("sm_86", 86, "ptx71", 101376, 102400, 48, 16, a10),
-        gpu("sm_87", 87, "ptx74", 166912, 167936, 48, 16, orin),
+        gpu("sm_80", 80, "ptx78", 166912, 167936, 64, 32, a100),
+        gpu("sm_86", 86, "ptx78", 101376, 102400, 48, 16, a10),
+        gpu("sm_87", 87, "ptx78", 166912, 167936, 48, 16, orin),
         gpu("sm_89", 89, "ptx78", 101376, 102400, 48, 24, l40s),
         gpu("sm_90", 90, "ptx78", 232448, 233472, 64, 32, h100),
         gpu("sm_90a", 90, "ptx80", 232448, 233472, 64, 32, h100)};

@@ -191,13 +191,11 @@ SpecAttr SpecAttr::fromKernelSpec(MLIRContext *context,
 // #kvtile.schedule
 //===----------------------------------------------------------------------===//
 
-LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                   int64_t tileTokens, int64_t qPack,
-                                   int64_t warps, int64_t stages,
-                                   int64_t splitTokens, DotKind dotKind,
-                                   Orientation orientation,
-                                   int64_t prefetchBytes, int64_t expBias,
-                                   int64_t vectorBits) {
+LogicalResult ScheduleAttr::verify(
+    function_ref<InFlightDiagnostic()> emitError, int64_t tileTokens,
+    int64_t qPack, int64_t warps, int64_t stages, int64_t splitTokens,
+    DotKind dotKind, Orientation orientation, int64_t prefetchBytes,
+    int64_t expBias, int64_t vectorBits, bool /*subnormalCodes*/) {
   if (tileTokens < 1 || tileTokens > 256 || !llvm::isPowerOf2_64(tileTokens))
     return emitError() << "C1: expected tile_tokens to be a power of two up to "
                           "256, got "

@@ -45,8 +45,9 @@ LogicalResult KernelOp::verifyRegions() {
   if (getBody().empty())
     return success();
   if (!getSchedule())
-    return emitOpError("C1: expected a schedule, since the kernel has a body; "
-                       "run kvtile-choose-schedule before kvtile-expand-attend");
+    return emitOpError(
+        "C1: expected a schedule, since the kernel has a body; "
+        "run kvtile-choose-schedule before kvtile-expand-attend");
   Block &block = getBody().front();
   if (block.empty() || !isa<ReturnOp>(block.back()))
     return emitOpError("expected the body to end with 'kvtile.return'");
@@ -83,7 +84,8 @@ YieldOp PageLoopOp::getYield() {
 
 LogicalResult PageLoopOp::verifyRegions() {
   Block &body = getBody().front();
-  if (body.getNumArguments() == 0 || !isa<TileType>(body.getArgument(0).getType()))
+  if (body.getNumArguments() == 0 ||
+      !isa<TileType>(body.getArgument(0).getType()))
     return emitOpError("C2: expected the first body argument to be a "
                        "!kvtile.tile");
   auto yield = dyn_cast_or_null<YieldOp>(body.empty() ? nullptr : &body.back());
@@ -97,7 +99,8 @@ LogicalResult PageLoopOp::verifyRegions() {
            << what << " to be those of the inits (" << types << "), got ("
            << got << ")";
   };
-  if (failed(check(TypeRange(body.getArgumentTypes()).drop_front(), "the body arguments")))
+  if (failed(check(TypeRange(body.getArgumentTypes()).drop_front(),
+                   "the body arguments")))
     return failure();
   if (failed(check(yield.getOperandTypes(), "the yielded values")))
     return failure();

@@ -32,7 +32,8 @@ namespace kvcache::tile {
 std::optional<LayoutKind> getLayout(mlir::Type type);
 /// True iff `type` is a ranked tensor with this layout.
 bool hasLayout(mlir::Type type, LayoutKind kind);
-/// The tensor type of a role under a spec and a schedule (f32; `acc` may be i1).
+/// The tensor type of a role under a spec and a schedule (f32; `acc` may be
+/// i1).
 mlir::RankedTensorType tileType(SpecAttr spec, ScheduleAttr schedule,
                                 LayoutKind kind, mlir::Type element = {});
 

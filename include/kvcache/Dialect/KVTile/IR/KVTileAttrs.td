@@ -113,6 +113,8 @@ def KVTile_ScheduleAttr : KVTile_Attr<"Schedule", "schedule"> {
     - `exp_bias`: probabilities carry a factor 2^exp_bias that keeps them within
       f16; the stored maximum is lowered alike, so partials need no change.
     - `vector_bits`: register width of a CPU tier, 0 on GPUs.
+    - `subnormal_codes`: GPUs use integer codes as f16 subnormals (n * 2^-24,
+      no instruction to convert); otherwise as 1024 + n less 1024.
 
     C1: all sizes positive, `q_pack` at most 16, `tile_tokens` a power of two.
 
@@ -129,7 +131,8 @@ def KVTile_ScheduleAttr : KVTile_Attr<"Schedule", "schedule"> {
                      "::kvcache::tile::Orientation::KeysA">:$orientation,
       DefaultValuedParameter<"int64_t", "0">:$prefetch_bytes,
       DefaultValuedParameter<"int64_t", "0">:$exp_bias,
-      DefaultValuedParameter<"int64_t", "0">:$vector_bits);
+      DefaultValuedParameter<"int64_t", "0">:$vector_bits,
+      DefaultValuedParameter<"bool", "false">:$subnormal_codes);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

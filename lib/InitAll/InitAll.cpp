@@ -6,9 +6,12 @@
 #include "kvcache/InitAll.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
+#include "kvcache/Conversion/KVCacheToKVTile.h"
+#include "kvcache/Conversion/KVTileToNVVM.h"
 #include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
+#include "kvcache/Dialect/KVTile/IR/KVTile.h"
 #include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
 #include "kvcache/Pipelines/CpuPipelines.h"
 #include "kvcache/Pipelines/Pipelines.h"
@@ -24,13 +27,15 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);
   mlir::registerAllToLLVMIRTranslations(registry);
-  registry.insert<KVCacheDialect>();
+  registry.insert<KVCacheDialect, tile::KVTileDialect>();
   stablehlo::registerStableHLODialect(registry);
 }
 
 void registerAllPasses() {
   mlir::registerAllPasses();
   registerKVCachePasses();
+  registerKVTilePasses();
+  registerKVTileToNVVMPasses();
   registerPipelines();
   stablehlo::registerStableHLOToLinalgPasses();
   registerExpandFloatsPasses();

@@ -4,6 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/Pipelines/Pipelines.h"
+#include "kvcache/Conversion/KVCacheToKVTile.h"
+#include "kvcache/Conversion/KVTileToNVVM.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
@@ -20,11 +22,27 @@ void buildFusePipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
 }
 
+void buildToPTXPipeline(OpPassManager &pm, const ToPTXOptions &options) {
+  KVTileChooseSchedulePassOptions choose;
+  choose.target = options.target;
+  choose.overrides = options.schedule;
+  pm.addPass(createKVTileChooseSchedulePass(choose));
+  // Also pinned schedules must suit the target.
+  KVTileVerifySchedulePassOptions verify;
+  verify.target = options.target;
+  pm.addPass(createKVTileVerifySchedulePass(verify));
+  pm.addPass(createKVTileExpandAttendPass());
+  pm.addPass(createKVTileToNVVMPass());
+}
+
 void registerPipelines() {
   PassPipelineRegistration<>(
       "kvcache-fuse",
       "attend to caches instead of gathered and decoded tensors",
       buildFusePipeline);
+  PassPipelineRegistration<ToPTXOptions>(
+      "kvcache-to-ptx", "lower kernels to nvvm for a PTX target",
+      buildToPTXPipeline);
 }
 
 } // namespace kvcache

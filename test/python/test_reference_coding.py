@@ -1,4 +1,4 @@
-"""quantize, dequantize and caches on our own pages, against the oracle."""
+"""quantize and dequantize against the oracle, every encoding."""
 
 import numpy as np
 import pytest

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
+#include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"

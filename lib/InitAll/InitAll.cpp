@@ -7,7 +7,6 @@
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
-#include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"
 #include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"

@@ -90,9 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, default=root / "test/data/capture")
     parser.add_argument("--build-dir", type=Path, default=root / "build")
-    parser.add_argument(
-        "--format", action="append", help="a format string; may be repeated"
-    )
+    parser.add_argument("--format", action="append", help="a format string; may be repeated")
     args = parser.parse_args()
     k, v, q, pos = (np.load(args.data / f"{n}.npy") for n in ("k", "v", "q", "q_positions"))
     out = args.build_dir / "demo"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache import _disk, _native
+from kvcache._ir import kvcache_level
 from kvcache._spec import AttentionSpec
 
 _LEVELS = ("kvcache", "kvtile", "nvvm", "llvm")
@@ -38,6 +39,7 @@ class Kernel:
         self._blob = blob
         self._gpu: dict[str, Any] | None = json.loads(blob) if _native.is_gpu(target) else None
         self._cubin: bytes | None = None
+        self._report: dict[str, Any] | None = None
         self._loaded: Any = None
         self._lock = threading.Lock()
 
@@ -55,14 +57,21 @@ class Kernel:
     def report(self) -> dict[str, Any]:
         """What was chosen and what it costs."""
         if self._gpu is not None:
-            return self._gpu["report"]
+            if self._report is None:
+                text = _native.gpu_report(self.spec._native, self.target, self._schedule)
+                self._report = json.loads(text)
+            return self._report
         return {"target": self.target, **_native.unpack_cpu(self._blob)}
 
     def ir(self, level: str) -> str:
         """The kernel's IR at "kvcache", "kvtile", "nvvm" (GPU targets) or "llvm"."""
         if level not in _LEVELS:
             raise ValueError(f"level is {level!r}, expected one of {', '.join(_LEVELS)}")
-        return _native.kernel_ir(self.spec._native, self.target, self._tier, self._schedule, level)
+        if level == "kvcache":
+            return kvcache_level(self.spec)
+        if self._gpu is not None:
+            return _native.gpu_ir(self.spec._native, self.target, self._schedule, level)
+        return _native.cpu_ir(self.spec._native, self._tier, self._schedule, level)
 
     def cubin(self) -> bytes:
         """The assembled kernel (GPU targets); DeviceError where there is no ptxas."""
@@ -76,20 +85,13 @@ class Kernel:
         return self._of_gpu("launches")["launches"]
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Writes the kernel package, or .ptx, report and launches for GPU targets; returns the files."""
+        """Writes the kernel package to `folder` (absent, empty or an old package); returns the files."""
         folder = Path(folder)
         if self._gpu is None:
             names = _native.write_package(self.spec._native, self._schedule, str(folder))
             return [folder / name for name in names]
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {
-            "kernel.ptx": self.ptx,
-            "report.json": json.dumps(self.report, indent=2) + "\n",
-            "launches.json": json.dumps(self.launches(), indent=2) + "\n",
-        }
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        return [folder / name for name in files]
+        _native.write_gpu_package(self.spec._native, self.target, self._schedule, str(folder))
+        return sorted(folder.iterdir())
 
     def _runtime(self) -> Any:
         """The kernel linked into this process (CPU)."""
@@ -129,7 +131,8 @@ def compile(
     blob = _disk.load(key)
     if blob is None:
         if gpu:
-            blob = _native.compile_gpu(spec._native, target, text)
+            ptx, launches = _native.compile_gpu(spec._native, target, text)
+            blob = json.dumps({"ptx": ptx, "launches": json.loads(launches)}).encode()
         else:
             blob = _native.compile_cpu(spec._native, tier, text)
         _disk.store(key, blob)

@@ -36,6 +36,8 @@ static std::string pack(const CpuKernel &k) {
   add(std::string(reinterpret_cast<const char *>(&k.info), sizeof k.info));
   add(std::string(nameOf(k.tier)));
   add(k.schedule);
+  double ms[3] = {k.lowerMs, k.optimizeMs, k.emitMs};
+  add(std::string(reinterpret_cast<const char *>(ms), sizeof ms));
   for (const std::string &e : k.entries)
     add(e);
   add(k.object);
@@ -56,10 +58,15 @@ static bool unpack(const std::string &bytes, CpuKernel &k) {
     at += n;
     return true;
   };
-  std::string info, tier;
+  std::string info, tier, times;
   if (!take(info) || info.size() != sizeof k.info || !take(tier) ||
-      !take(k.schedule))
+      !take(k.schedule) || !take(times) || times.size() != 3 * sizeof(double))
     return false;
+  double ms[3];
+  std::memcpy(ms, times.data(), sizeof ms);
+  k.lowerMs = ms[0];
+  k.optimizeMs = ms[1];
+  k.emitMs = ms[2];
   for (std::string &e : k.entries)
     if (!take(e))
       return false;
@@ -112,6 +119,11 @@ void kvcache::python::bindCompiler(nb::module_ &m) {
     nb::dict d;
     d["tier"] = std::string(nameOf(k.tier));
     d["schedule"] = k.schedule;
+    nb::dict ms;
+    ms["lower"] = k.lowerMs;
+    ms["optimize"] = k.optimizeMs;
+    ms["emit"] = k.emitMs;
+    d["compile_ms"] = ms;
     d["object_bytes"] = k.object.size();
     d["sealed_record_bytes"] = k.info.sealed_record_bytes;
     d["open_record_bytes"] = k.info.open_record_bytes;
@@ -126,9 +138,8 @@ void kvcache::python::bindCompiler(nb::module_ &m) {
     nb::gil_scoped_release release;
     return unwrap(writePackage(spec, schedule, folder));
   });
-  m.def("kernel_ir", [](const KernelSpec &spec, const std::string &target,
-                        const std::string &tier, const std::string &schedule,
-                        const std::string &level) {
+  m.def("cpu_ir", [](const KernelSpec &spec, const std::string &tier,
+                     const std::string &schedule, const std::string &level) {
     CpuTier t = tierOf(tier);
     nb::gil_scoped_release release;
     return unwrap(cpuKernelIR(spec, t, schedule, level));

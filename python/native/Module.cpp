@@ -51,6 +51,10 @@ void python::checkBytes(size_t have, int64_t want, const char *name) {
   throw nb::value_error(message.c_str());
 }
 
+void python::deviceError(const std::string &message) {
+  throw DeviceFailure(message);
+}
+
 NB_MODULE(_native, m) {
   m.doc() = "Native part of kvcache; use the package's public names.";
   nb::exception<CacheFullError>(m, "CacheFull");
@@ -63,5 +67,6 @@ NB_MODULE(_native, m) {
   python::bindFormats(m);
   python::bindImages(m);
   python::bindCompiler(m);
+  python::bindGpuCompiler(m);
   python::bindCache(m);
 }

@@ -41,6 +41,10 @@ void bindFormats(nanobind::module_ &m);
 void bindImages(nanobind::module_ &m);
 void bindCache(nanobind::module_ &m);
 void bindCompiler(nanobind::module_ &m);
+void bindGpuCompiler(nanobind::module_ &m);
+
+/// Raises kvcache.DeviceError.
+[[noreturn]] void deviceError(const std::string &message);
 
 } // namespace kvcache::python
 

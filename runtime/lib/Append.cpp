@@ -235,7 +235,7 @@ void AppendTransaction::commit() {
 
 Error KvCache::append(int64_t id, const void *k, const void *v, int64_t tokens,
                       int64_t &refusedRow) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   if (tokens < 0 || tokens > INT32_MAX - s->length)

@@ -86,7 +86,7 @@ Error KvCache::newSequence(int64_t &id) {
 }
 
 Error KvCache::fork(int64_t id, int64_t &child) {
-  Sequence *parent;
+  Sequence *parent = nullptr;
   if (Error e = find(id, parent))
     return e;
   Sequence copy = *parent;
@@ -101,7 +101,7 @@ Error KvCache::fork(int64_t id, int64_t &child) {
 }
 
 Error KvCache::free(int64_t id) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   for (int64_t p = 0; p < s->pages(); ++p)
@@ -111,7 +111,7 @@ Error KvCache::free(int64_t id) {
 }
 
 Error KvCache::length(int64_t id, int64_t &tokens) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   tokens = s->length;
@@ -119,7 +119,7 @@ Error KvCache::length(int64_t id, int64_t &tokens) {
 }
 
 Error KvCache::sealedTokens(int64_t id, int64_t &tokens) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   tokens = s->sealed * page();
@@ -165,7 +165,7 @@ KvSealArgs KvCache::sealArgs(const int32_t *src, const int32_t *dst) const {
 }
 
 Error KvCache::truncate(int64_t id, int64_t length) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   if (length < 0 || length > s->length)

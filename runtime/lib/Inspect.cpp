@@ -19,7 +19,7 @@ static Error readPages(const KvKernel &kernel, KvReadArgs args,
 }
 
 Error KvCache::read(int64_t id, float *k, float *v) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   if (s->length == 0)
@@ -74,7 +74,7 @@ void KvCache::zeroUnused(char *bytes, int64_t tokens) const {
 }
 
 Error KvCache::dump(int64_t id, void *buffer, size_t bytes, size_t &size) {
-  Sequence *s;
+  Sequence *s = nullptr;
   if (Error e = find(id, s))
     return e;
   int64_t total = 0;

@@ -1,4 +1,4 @@
-//===- ManifestFuzzer.cpp - libFuzzer target for manifest.json ------------===//
+//===- ManifestFuzz.cpp - libFuzzer target for manifest.json ------------===//
 #include "Manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

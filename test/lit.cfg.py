@@ -33,6 +33,7 @@ config.substitutions += [
     ("%python", config.python),
     ("%source_dir", config.kvcache_source_dir),
     ("%build_dir", config.kvcache_build_dir),
+    ("%llvm_include", config.llvm_include_dir),
 ]
 
 

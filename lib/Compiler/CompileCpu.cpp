@@ -113,7 +113,7 @@ LogicalResult CpuCompilation::lower(ModuleOp module) {
     return failure();
   StorageTarget storage;
   storage.nativeF16 = storage.nativeFma = options.tier != CpuTier::V2;
-  if (failed(buildStorageKernels(module, spec, storage)))
+  if (!options.attendOnly && failed(buildStorageKernels(module, spec, storage)))
     return failure();
   PassManager passes(&context);
   buildCpuToLLVMPipeline(passes);
@@ -147,7 +147,7 @@ llvm::Expected<CpuCode> CpuCompilation::run() {
     return object.takeError();
   code.emitMs = msSince(start);
   if (llvm::Error error = x86::checkSelfContained(*object))
-    return error;
+    return std::move(error);
   code.object = std::move(*object);
   return std::move(code);
 }

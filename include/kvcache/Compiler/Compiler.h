@@ -21,6 +21,8 @@ struct CpuOptions {
   CpuTier tier = CpuTier::AVX512;
   /// Changes to the default schedule, "KEY=V,KEY=V".
   std::string schedule;
+  /// Leave out append, seal, unseal and read.
+  bool attendOnly = false;
   /// Also keep the texts of the levels (see CpuCode).
   bool keepText = false;
 };

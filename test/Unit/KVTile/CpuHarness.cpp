@@ -15,6 +15,7 @@ CompiledKernel test::compileKernel(const KernelSpec &spec, CpuTier tier,
   kernel.spec = spec;
   CpuOptions options;
   options.tier = tier;
+  options.attendOnly = true;
   options.schedule = schedule;
   auto code = compileCpu(spec, options);
   if (!code) {

@@ -241,7 +241,8 @@ def KVCache_QuantizeOp : KVCache_InferredOp<"quantize"> {
 def KVCache_DequantizeOp : KVCache_Op<"dequantize"> {
   let summary = "decode a tensor";
   let description = [{
-    `fma(code, scale, zero)` in f32, rounded to the result type. Codes are
+    `fma(code, scale, zero)`, or `code * scale` without a zero, in f32, rounded to
+    the result type. Codes are
     [..., token, channel] or, `nhd`, [..., token, head, channel]. Scales and
     zeros have the same rank; along tokens and channels their sizes divide the
     codes' and each entry serves a run of neighbours, along other dims they may

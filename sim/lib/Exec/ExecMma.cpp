@@ -1,0 +1,472 @@
+//===- ExecMma.cpp - mma.sync and mma.sp ----------------------------------===//
+//
+// Fragments are gathered into matrices by tables made when the instruction is
+// decoded. The most frequent form (16-bit inputs, f32 accumulators, exact
+// model) works on the fragments in place: per k, the A column is a broadcast
+// within quads of lanes and the B row a 4-element vector repeated over quads.
+//
+//===----------------------------------------------------------------------===//
+#include "Access.h"
+#include "Mma.h"
+
+namespace kvcache::sim::KVSIM_TIER {
+
+struct MmaExt {
+  int m, n, k;
+  Elem a, b, c, d;
+  int nA, nB, nC, nD;
+  std::vector<Slot> sa, sb, sc, sd;
+  bool satfinite = false, andPopc = false, sparse = false;
+  int selector = 0;
+  int kA; ///< stored columns of A: k, or k/2 when sparse
+};
+
+//===----------------------------------------------------------------------===//
+// The frequent form.
+//===----------------------------------------------------------------------===//
+
+typedef float V16 __attribute__((vector_size(64)));
+
+template <bool Bf>
+static void widen2(const uint32_t *in, float *lo, float *hi) {
+  KVSIM_LANES {
+    lo[l] = Bf ? bitcast<float>(in[l] << 16) : f16ToF32(uint16_t(in[l]));
+    hi[l] = Bf ? bitcast<float>(in[l] & 0xffff0000u)
+               : f16ToF32(uint16_t(in[l] >> 16));
+  }
+}
+
+template <int S>
+static inline V16 quadBroadcast(V16 v) {
+  return __builtin_shufflevector(v, v, S, S, S, S, S + 4, S + 4, S + 4, S + 4,
+                                 S + 8, S + 8, S + 8, S + 8, S + 12, S + 12,
+                                 S + 12, S + 12);
+}
+static inline V16 repeat4(const float *p) {
+  typedef float V4 __attribute__((vector_size(16)));
+  V4 v;
+  std::memcpy(&v, p, 16);
+  return __builtin_shufflevector(v, v, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1,
+                                 2, 3);
+}
+static inline V16 fmaV(V16 a, V16 b, V16 c) {
+#if defined(__clang__)
+  return __builtin_elementwise_fma(a, b, c);
+#else
+  V16 r;
+  for (int i = 0; i < 16; ++i)
+    r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return r;
+#endif
+}
+
+struct FastState {
+  alignas(64) float a[8][32]; ///< [reg * 2 + half][lane]
+  alignas(64) float b[4][32];
+  alignas(64) float bt[16][2][4]; ///< [k][column parity][column / 2]
+};
+
+/// One k: S = k % 8 / 2 selects the lane of the quad.
+template <int S>
+static inline void step(const FastState &f, int half, int kBlock,
+                        V16 (&acc)[4][2]) {
+  int k = kBlock * 8 + S * 2 + half;
+  V16 be = repeat4(f.bt[k][0]), bo = repeat4(f.bt[k][1]);
+  for (int v = 0; v < 2; ++v) {
+    V16 lo, hi;
+    std::memcpy(&lo, &f.a[(kBlock * 2) * 2 + half][v * 16], 64);
+    std::memcpy(&hi, &f.a[(kBlock * 2 + 1) * 2 + half][v * 16], 64);
+    lo = quadBroadcast<S>(lo);
+    hi = quadBroadcast<S>(hi);
+    acc[0][v] = fmaV(lo, be, acc[0][v]);
+    acc[1][v] = fmaV(lo, bo, acc[1][v]);
+    acc[2][v] = fmaV(hi, be, acc[2][v]);
+    acc[3][v] = fmaV(hi, bo, acc[3][v]);
+  }
+}
+
+template <bool Bf, int K>
+static void fastMma(Ctx &c, const Instr &I) {
+  FastState f;
+  constexpr int nA = K / 4, nB = K / 8;
+  const Opnd *o = I.o + 4;
+  for (int i = 0; i < nA; ++i)
+    widen2<Bf>(c.in<uint32_t>(o[i]), f.a[2 * i], f.a[2 * i + 1]);
+  for (int i = 0; i < nB; ++i)
+    widen2<Bf>(c.in<uint32_t>(o[nA + i]), f.b[2 * i], f.b[2 * i + 1]);
+  for (int k = 0; k < K; ++k) {
+    const float *row = f.b[k / 8 * 2 + k % 2] + k % 8 / 2;
+    for (int n = 0; n < 8; ++n)
+      f.bt[k][n & 1][n / 2] = row[n * 4];
+  }
+  V16 acc[4][2];
+  for (int i = 0; i < 4; ++i)
+    std::memcpy(acc[i], c.in<float>(o[nA + nB + i]), 128);
+  for (int kb = 0; kb < K / 8; ++kb) {
+    step<0>(f, 0, kb, acc);
+    step<0>(f, 1, kb, acc);
+    step<1>(f, 0, kb, acc);
+    step<1>(f, 1, kb, acc);
+    step<2>(f, 0, kb, acc);
+    step<2>(f, 1, kb, acc);
+    step<3>(f, 0, kb, acc);
+    step<3>(f, 1, kb, acc);
+  }
+  for (int i = 0; i < 4; ++i)
+    std::memcpy(c.reg<float>(I.o[i]), acc[i], 128);
+}
+
+//===----------------------------------------------------------------------===//
+// The general form.
+//===----------------------------------------------------------------------===//
+
+static uint32_t raw32(Ctx &c, const Opnd *o, const Slot &s, int bits) {
+  uint32_t v = c.in<uint32_t>(o[s.reg])[s.lane] >> s.shift;
+  return bits >= 32 ? v : v & ((1u << bits) - 1);
+}
+
+/// Expands stored A to its dense columns by the metadata.
+/// Which stored pair comes from where: index i of row r, group of 4 (2 for
+/// 32-bit types): 2 bits each.
+static void denseColumns(Ctx &c, const Instr &I, const MmaExt &x,
+                         const Opnd *meta, std::vector<uint16_t> &col) {
+  const uint32_t *e = c.in<uint32_t>(*meta);
+  int bits = elemBits(x.a);
+  int kA = x.kA;
+  col.resize(size_t(x.m) * kA);
+  for (int r = 0; r < x.m; ++r)
+    for (int i = 0; i < kA; ++i) {
+      // 4 metadata bits describe 2 stored elements (4 columns), or for tf32 one
+      // stored element (2 columns), or for 4-bit types 2 pairs (8 columns).
+      int unit = bits == 32 ? i : bits == 4 ? i / 4 : i / 2;
+      int rowBits = (bits == 32 ? kA : bits == 4 ? kA / 4 : kA / 2) * 4;
+      int bit = unit * 4;
+      int lane, shift;
+      if (rowBits <= 16) { // one thread of the quad, rows g low and g+8 high
+        lane = r % 8 * 4 + x.selector;
+        shift = (r / 8) * 16 + bit;
+      } else if (rowBits == 32) { // two threads
+        lane = r % 8 * 4 + (x.selector & 1) * 2 + bit / 16;
+        shift = (r / 8) * 16 + bit % 16;
+      } else { // all four: halves of the row's 64 bits
+        lane = r % 8 * 4 + bit / 32 + (r / 8) * 2;
+        shift = bit % 32;
+      }
+      uint32_t nib = e[lane] >> shift & 15;
+      if (bits == 32) {
+        if (nib != 0xe && nib != 0x4)
+          c.violation(
+              "bounds", I, lane, 0,
+              "sparse metadata of 32-bit types must be 0b0100 or 0b1110");
+        col[r * kA + i] = uint16_t(i * 2 + (nib == 0xe));
+      } else {
+        int which = bits == 4 ? i / 2 % 2 : i % 2;
+        uint32_t i0 = nib & 3, i1 = nib >> 2;
+        if (i0 >= i1)
+          c.violation("bounds", I, lane, 0,
+                      "sparse metadata indices must ascend, got " +
+                          std::to_string(i0) + " and " + std::to_string(i1));
+        uint32_t idx = which ? i1 : i0;
+        col[r * kA + i] = uint16_t(bits == 4 ? unit * 8 + int(idx) * 2 + i % 2
+                                             : unit * 4 + int(idx));
+      }
+    }
+}
+
+static void runF32(Ctx &c, const Instr &I, const MmaExt &x) {
+  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB, *E = C + x.nC;
+  bool fl = c.grid->launch.flushSubnormals;
+  std::vector<float> a(size_t(x.m) * x.k, 0.0f), b(size_t(x.k) * x.n),
+      acc(size_t(x.m) * x.n);
+  int ab = elemBits(x.a), bb = elemBits(x.b);
+  std::vector<uint16_t> cols;
+  if (x.sparse)
+    denseColumns(c, I, x, E, cols);
+  for (int r = 0; r < x.m; ++r)
+    for (int i = 0; i < x.kA; ++i) {
+      int k = x.sparse ? cols[r * x.kA + i] : i;
+      a[r * x.k + k] = decodeElem(x.a, raw32(c, A, x.sa[r * x.kA + i], ab), fl);
+    }
+  for (int i = 0; i < x.k * x.n; ++i)
+    b[i] = decodeElem(x.b, raw32(c, B, x.sb[i], bb), fl);
+  for (int i = 0; i < x.m * x.n; ++i) {
+    uint32_t v = raw32(c, C, x.sc[i], elemBits(x.c));
+    acc[i] = x.c == Elem::F16 ? f16ToF32(uint16_t(v)) : bitcast<float>(v);
+  }
+  AccModel model = accModel(c.grid->launch.mmaModel, x.a, false);
+  productF32(model, a.data(), b.data(), acc.data(), x.m, x.n, x.k);
+  for (int i = 0; i < x.m * x.n; ++i) {
+    const Slot &s = x.sd[i];
+    uint32_t *d = c.reg<uint32_t>(I.o[s.reg]) + s.lane;
+    if (x.d == Elem::F16)
+      *d = (*d & ~(0xffffu << s.shift)) | uint32_t(f32ToF16(acc[i])) << s.shift;
+    else
+      *d = bitcast<uint32_t>(acc[i]);
+  }
+}
+
+static void runInt(Ctx &c, const Instr &I, const MmaExt &x) {
+  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB, *E = C + x.nC;
+  std::vector<int32_t> a(size_t(x.m) * x.k, 0), b(size_t(x.k) * x.n);
+  int bits = elemBits(x.a);
+  std::vector<uint16_t> cols;
+  if (x.sparse)
+    denseColumns(c, I, x, E, cols);
+  for (int r = 0; r < x.m; ++r)
+    for (int i = 0; i < x.kA; ++i) {
+      int k = x.sparse ? cols[r * x.kA + i] : i;
+      a[r * x.k + k] = decodeInt(x.a, raw32(c, A, x.sa[r * x.kA + i], bits));
+    }
+  for (int i = 0; i < x.k * x.n; ++i)
+    b[i] = decodeInt(x.b, raw32(c, B, x.sb[i], bits));
+  std::vector<int32_t> out(size_t(x.m) * x.n);
+  for (int r = 0; r < x.m; ++r)
+    for (int n = 0; n < x.n; ++n) {
+      int64_t s = int32_t(raw32(c, C, x.sc[r * x.n + n], 32));
+      for (int k = 0; k < x.k; ++k) {
+        int32_t p = a[r * x.k + k], q = b[k * x.n + n];
+        s += x.a == Elem::B1 ? (x.andPopc ? p & q : p ^ q) : p * q;
+      }
+      if (x.satfinite)
+        s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
+      out[r * x.n + n] = int32_t(s);
+    }
+  for (int i = 0; i < x.m * x.n; ++i)
+    c.reg<int32_t>(I.o[x.sd[i].reg])[x.sd[i].lane] = out[i];
+}
+
+static void runF64(Ctx &c, const Instr &I, const MmaExt &x) {
+  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB;
+  auto get = [&](const Opnd *o, const Slot &s) {
+    return c.in<double>(o[s.reg])[s.lane];
+  };
+  std::vector<double> out(size_t(x.m) * x.n);
+  for (int r = 0; r < x.m; ++r)
+    for (int n = 0; n < x.n; ++n) {
+      double s = get(C, x.sc[r * x.n + n]);
+      for (int k = 0; k < x.k; ++k)
+        s = __builtin_fma(get(A, x.sa[r * x.k + k]), get(B, x.sb[k * x.n + n]),
+                          s);
+      out[r * x.n + n] = s;
+    }
+  for (int i = 0; i < x.m * x.n; ++i)
+    c.reg<double>(I.o[x.sd[i].reg])[x.sd[i].lane] = out[i];
+}
+
+/// An undefined row of A or column of B makes its outputs undefined, no others.
+static void mmaShadow(Ctx &c, const Instr &I, const MmaExt &x) {
+  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB;
+  bool any = false;
+  for (int i = 0; i < I.ns; ++i)
+    any |= A[i].off >= 0 && c.frame->flags[A[i].off >> 6];
+  if (!any) {
+    for (int i = 0; i < x.nD; ++i)
+      setDefined(c, I.o[i], ~0u);
+    return;
+  }
+  if (x.sparse && isTainted(c, C[x.nC], ~0u)) {
+    for (int i = 0; i < x.nD; ++i)
+      setUndefined(c, I.o[i], ~0u);
+    return;
+  }
+  uint32_t rows = 0, colsT = 0;
+  auto bad = [&](const Opnd *o, const Slot &s, int bits) {
+    if (bits == 64)
+      return shadowIn<uint64_t>(c, o[s.reg])[s.lane] != 0;
+    uint32_t v = shadowIn<uint32_t>(c, o[s.reg])[s.lane] >> s.shift;
+    return (bits >= 32 ? v : v & ((1u << bits) - 1)) != 0;
+  };
+  for (int r = 0; r < x.m; ++r)
+    for (int k = 0; k < x.kA; ++k)
+      if (bad(A, x.sa[r * x.kA + k], elemBits(x.a)))
+        rows |= 1u << r;
+  for (int k = 0; k < x.k; ++k)
+    for (int n = 0; n < x.n; ++n)
+      if (bad(B, x.sb[k * x.n + n], elemBits(x.b)))
+        colsT |= 1u << n;
+  int dBytes = I.o[0].sz;
+  std::vector<std::array<uint8_t, 256>> sh(size_t(x.nD));
+  for (auto &s : sh)
+    s.fill(0);
+  for (int r = 0; r < x.m; ++r)
+    for (int n = 0; n < x.n; ++n) {
+      const Slot &s = x.sd[r * x.n + n];
+      if (!(rows >> r & 1) && !(colsT >> n & 1) &&
+          !bad(C, x.sc[r * x.n + n], elemBits(x.c)))
+        continue;
+      int width = elemBits(x.d) / 8;
+      std::memset(&sh[s.reg][s.lane * dBytes + s.shift / 8], 0xff,
+                  size_t(width));
+    }
+  for (int i = 0; i < x.nD; ++i)
+    setShadow(c, I.o[i], ~0u, sh[i].data());
+}
+
+static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
+  if (!needWholeWarp(c, I, m))
+    return Act::Wait;
+  const auto &x = *static_cast<const MmaExt *>(I.ext);
+  if (c.init)
+    mmaShadow(c, I, x);
+  if (!c.stats->instr.empty())
+    c.stats->instr[I.id].flops += 2ull * x.m * x.n * x.k;
+  const Launch &l = c.grid->launch;
+  if (I.a && l.mmaModel == MmaModel::Exact && !l.flushSubnormals) {
+    if (I.a == 1)
+      fastMma<false, 16>(c, I);
+    else if (I.a == 2)
+      fastMma<true, 16>(c, I);
+    else if (I.a == 3)
+      fastMma<false, 8>(c, I);
+    else
+      fastMma<true, 8>(c, I);
+  } else if (x.a == Elem::F64) {
+    runF64(c, I, x);
+  } else if (isIntElem(x.a)) {
+    runInt(c, I, x);
+  } else {
+    runF32(c, I, x);
+  }
+  return Act::Next;
+}
+
+static bool parseShape(const std::string &s, int &m, int &n, int &k) {
+  return sscanf(s.c_str(), "m%dn%dk%d", &m, &n, &k) == 3;
+}
+
+/// Whether the ISA has this shape for the element.
+static bool shapeExists(const MmaExt &x) {
+  int bits = elemBits(x.a);
+  if (x.a == Elem::F64)
+    return !x.sparse &&
+           ((x.m == 8 && x.n == 8 && x.k == 4) ||
+            (x.m == 16 && x.n == 8 && (x.k == 4 || x.k == 8 || x.k == 16)));
+  if (x.m == 16 && x.n == 8) {
+    int base = 32 / bits * 4; // k of one register
+    bool fp8 = x.a == Elem::E4M3 || x.a == Elem::E5M2;
+    if (x.sparse)
+      return fp8 ? x.k == 64
+                 : bits != 1 && (x.k == 2 * base || x.k == 4 * base);
+    return x.k == base || x.k == 2 * base;
+  }
+  return !x.sparse && x.m == 8 && x.n == 8 && isIntElem(x.a) &&
+         x.k == 32 / bits * 4;
+}
+
+static void mmaTarget(Decoder &D, Instr &I, const MmaExt &x) {
+  bool fp8 = x.a == Elem::E4M3 || x.a == Elem::E5M2;
+  int sm = fp8                             ? 89
+           : x.a == Elem::F64 && x.m == 16 ? 90
+           : x.sparse || x.a == Elem::BF16 || x.a == Elem::TF32 ||
+                   x.a == Elem::F64 || (x.m == 16 && x.k >= 16)
+               ? 80
+               : 75;
+  D.needSm(I, sm);
+}
+
+static void decodeMma(Decoder &D, Instr &I) {
+  MmaExt x;
+  bool ordered = D.take("sp::ordered_metadata");
+  x.sparse = D.take("sp") || ordered;
+  D.take("sync");
+  D.take("aligned");
+  for (const std::string &s : D.in->mods)
+    if (parseShape(s, x.m, x.n, x.k)) {
+      D.take(s.c_str());
+      break;
+    } else {
+      x.m = 0;
+    }
+  if (x.m == 0)
+    D.error("'mma' needs a shape");
+  if (!D.take("row") || !D.take("col"))
+    D.error("'mma' needs .row.col");
+  x.satfinite = D.take("satfinite");
+  bool isXor = D.take("xor");
+  x.andPopc = D.take("and");
+  D.take("popc");
+  (void)isXor;
+  std::vector<std::string> types;
+  while (!D.peekMod().empty()) {
+    std::string t = D.peekMod();
+    if (elemOf(t) == Elem::None)
+      D.error("unknown or unsupported modifier '." + t + "' of 'mma'");
+    D.take(t.c_str());
+    types.push_back(t);
+  }
+  if (types.size() != 4)
+    D.error("'mma' needs four types");
+  x.d = elemOf(types[0]);
+  x.a = elemOf(types[1]);
+  x.b = elemOf(types[2]);
+  x.c = elemOf(types[3]);
+  if (!shapeExists(x))
+    D.error("'mma' has no shape m" + std::to_string(x.m) + "n" +
+            std::to_string(x.n) + "k" + std::to_string(x.k) + " for ." +
+            types[1]);
+  bool intAcc = isIntElem(x.a);
+  bool okAcc = x.a == Elem::F64 ? x.c == Elem::F64 && x.d == Elem::F64
+               : intAcc         ? x.c == Elem::S32 && x.d == Elem::S32
+                                : (x.c == Elem::F32 || x.c == Elem::F16) &&
+                                      (x.d == Elem::F32 || x.d == Elem::F16);
+  if (!okAcc || elemBits(x.a) != elemBits(x.b))
+    D.error("'mma' does not accept these types together");
+  int bits = elemBits(x.a);
+  x.kA = x.sparse ? x.k / 2 : x.k;
+  x.sa = fragmentA(x.m, x.kA, bits);
+  x.sb = fragmentB(x.k, x.n, bits);
+  x.sc = fragmentC(x.m, x.n, elemBits(x.c));
+  x.sd = fragmentC(x.m, x.n, elemBits(x.d));
+  auto regs = [](const std::vector<Slot> &s) {
+    int n = 0;
+    for (const Slot &v : s)
+      n = std::max<int>(n, v.reg + 1);
+    return n;
+  };
+  x.nA = regs(x.sa);
+  x.nB = regs(x.sb);
+  x.nC = regs(x.sc);
+  x.nD = regs(x.sd);
+  D.needOps(x.sparse ? 6 : 4, x.sparse ? 6 : 4);
+  std::vector<Opnd> ds, ss;
+  int bytes = x.a == Elem::F64 ? 8 : 4;
+  std::string type = x.a == Elem::F64 ? "f64" : "b32";
+  auto list = [&](const Operand &o, int n, auto f) {
+    if (o.kind != Operand::Vec) {
+      if (n != 1)
+        D.error("expected " + std::to_string(n) + " registers in braces");
+      f(o);
+      return;
+    }
+    if (int(o.elems.size()) != n)
+      D.error("expected " + std::to_string(n) + " registers in braces, got " +
+              std::to_string(o.elems.size()));
+    for (const Operand &e : o.elems)
+      f(e);
+  };
+  list(D.op(0), x.nD, [&](const Operand &e) { ds.push_back(D.dst(e, bytes)); });
+  list(D.op(1), x.nA, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
+  list(D.op(2), x.nB, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
+  list(D.op(3), x.nC, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
+  if (x.sparse) {
+    ss.push_back(D.src(D.op(4), "b32"));
+    x.selector = int(D.literal(D.op(5)));
+    if (x.selector < 0 || x.selector > 3)
+      D.error("the sparsity selector is 0 to 3");
+  }
+  bool fast = !x.sparse && bits == 16 && x.m == 16 && x.c == Elem::F32 &&
+              x.d == Elem::F32 && x.a == x.b;
+  I.a = !fast ? 0 : (x.k == 16 ? 1 : 3) + (x.a == Elem::BF16);
+  I.ext = D.extra(x);
+  I.fn = execMma;
+  I.shadow = nullptr;
+  I.matters = true;
+  I.aligned = true;
+  I.cls = OpClass::Mma;
+  mmaTarget(D, I, x);
+  D.finish(I, ds, ss);
+}
+
+void addMma(Table &t) { t.add("mma", decodeMma); }
+
+} // namespace kvcache::sim::KVSIM_TIER

@@ -1,0 +1,301 @@
+//===- Grid.cpp - Workers, violations, progress ---------------------------===//
+//
+// Workers take clusters (mostly of one block) from a counter and run each to
+// its end. A cluster that uses up its turn, for it spins on another's flag,
+// goes to the back of the line, and the next is started: as on a GPU, blocks up
+// to the number that a chip holds are alive at once.
+//
+//===----------------------------------------------------------------------===//
+#include "../Exec/Decoder.h"
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+namespace kvcache::sim {
+
+static constexpr uint64_t kWarpQuantum = 4000;
+static constexpr uint64_t kTurn = uint64_t(1) << 21; ///< warp instructions
+static constexpr size_t kResidentThreads = 108 * 2048;
+
+const Region *Grid::find(uint64_t address) const {
+  auto it = std::upper_bound(
+      globals.begin(), globals.end(), address,
+      [](uint64_t a, const std::unique_ptr<Region> &r) { return a < r->base; });
+  if (it == globals.begin())
+    return nullptr;
+  const Region *r = (it - 1)->get();
+  return address - r->base < r->size ? r : nullptr;
+}
+
+void Grid::note(const std::string &text) {
+  std::lock_guard<std::mutex> lock(noteMutex);
+  if (notes.size() < 20 &&
+      std::find(notes.begin(), notes.end(), text) == notes.end())
+    notes.push_back(text);
+}
+
+const Code *Grid::function(uint64_t address) const {
+  if (address < kCodeBase || (address - kCodeBase) % 16)
+    return nullptr;
+  uint64_t i = (address - kCodeBase) / 16;
+  const PtxModule &p = *module->ptx;
+  if (i >= p.functions.size())
+    return nullptr;
+  for (auto &c : *codes)
+    if (c->fn == p.functions[i].get())
+      return c.get();
+  return nullptr;
+}
+
+std::string describeThread(const Ctx &c, int lane) {
+  const Block &b = *c.block;
+  auto triple = [](auto x, auto y, auto z) {
+    return "(" + std::to_string(x) + "," + std::to_string(y) + "," +
+           std::to_string(z) + ")";
+  };
+  return "block " + triple(b.id[0], b.id[1], b.id[2]) + " thread " +
+         triple(c.warp->tid[0][lane], c.warp->tid[1][lane],
+                c.warp->tid[2][lane]);
+}
+
+static std::string hex(uint64_t v) {
+  char buf[32];
+  snprintf(buf, sizeof buf, "0x%llx", static_cast<unsigned long long>(v));
+  return buf;
+}
+
+static std::string trimmed(const std::string &s) {
+  size_t b = s.find_first_not_of(" \t"), e = s.find_last_not_of(" \t\r");
+  return b == std::string::npos ? "" : s.substr(b, e - b + 1);
+}
+
+void Ctx::violation(const char *kind, const Instr &I, int lane,
+                    uint64_t address, const std::string &text) {
+  SimViolation v;
+  v.v.kind = kind;
+  v.v.line = I.line;
+  v.v.address = address;
+  for (int d = 0; d < 3; ++d) {
+    v.v.block[d] = block->id[d];
+    v.v.thread[d] = int64_t(warp->tid[d][lane]);
+  }
+  const PtxModule &p = *grid->module->ptx;
+  std::string m =
+      std::string(kind) + ": " + text + "; " + describeThread(*this, lane);
+  if (address || std::string(kind) == "bounds")
+    m += " address " + hex(address);
+  if (I.line > 0 && size_t(I.line) <= p.lines.size())
+    m += "; in '" + trimmed(p.lines[I.line - 1]) + "'";
+  if (I.loc) {
+    const SourceLoc &l = p.locs[I.loc];
+    auto f = p.files.find(l.file);
+    m += "; source " +
+         (f == p.files.end() ? "file " + std::to_string(l.file) : f->second) +
+         ":" + std::to_string(l.line);
+  }
+  v.v.message = m;
+  throw v;
+}
+
+namespace {
+/// One cluster being run by one worker.
+class Unit {
+public:
+  Unit(Grid &g, int64_t first, WorkerStats &stats) : grid(g), stats(stats) {
+    const Dim3 &cd = g.clusterDim;
+    Dim3 perAxis{g.launch.grid[0] / cd[0], g.launch.grid[1] / cd[1],
+                 g.launch.grid[2] / cd[2]};
+    int64_t base[3] = {first % perAxis[0] * cd[0],
+                       first / perAxis[0] % perAxis[1] * cd[1],
+                       first / (perAxis[0] * perAxis[1]) * cd[2]};
+    for (int64_t r = 0; r < g.clusterSize; ++r) {
+      auto b = std::make_unique<Block>();
+      int64_t o[3] = {r % cd[0], r / cd[0] % cd[1], r / (cd[0] * cd[1])};
+      for (int d = 0; d < 3; ++d)
+        b->id[d] = base[d] + o[d];
+      int64_t linear = b->id[0] + g.launch.grid[0] *
+                                      (b->id[1] + g.launch.grid[1] * b->id[2]);
+      b->start(g, cluster, linear, uint32_t(r));
+      cluster.liveThreads += b->liveThreads;
+      cluster.blocks.push_back(std::move(b));
+    }
+    for (auto &b : cluster.blocks) {
+      Ctx c = context(*b);
+      for (auto &w : b->warps) {
+        c.warp = w.get();
+        Split s;
+        s.mask = w->live;
+        s.frame = makeFrame(c, g.entry, nullptr, 0);
+        w->splits.push_back(s);
+      }
+    }
+  }
+
+  /// True when all blocks ended.
+  bool run(uint64_t turn);
+
+private:
+  Ctx context(Block &b) {
+    Ctx c;
+    c.block = &b;
+    c.grid = &grid;
+    c.checks = grid.launch.checks;
+    c.init = c.checks & CheckInit;
+    c.stats = &stats;
+    return c;
+  }
+  [[noreturn]] void deadlock();
+
+  Grid &grid;
+  WorkerStats &stats;
+  Cluster cluster;
+};
+} // namespace
+
+void Unit::deadlock() {
+  for (auto &b : cluster.blocks)
+    for (auto &w : b->warps) {
+      if (w->done())
+        continue;
+      Ctx c = context(*b);
+      c.warp = w.get();
+      Split &s = w->splits[0];
+      c.split = &s;
+      c.frame = s.frame;
+      const Instr &I = s.frame->code->instrs[s.pc];
+      std::string text = "deadlock: no warp of the block can continue; warp " +
+                         std::to_string(w->index) + " waits here";
+      if (s.state == SplitState::Barrier)
+        for (int i = 0; i < 16; ++i)
+          for (auto &x : b->barriers[i].waiters)
+            if (x.warp == w.get())
+              text += " at barrier " + std::to_string(i) + " with " +
+                      std::to_string(b->barriers[i].arrived) + " of " +
+                      std::to_string(b->barriers[i].wholeBlock
+                                         ? b->liveThreads
+                                         : b->barriers[i].expected) +
+                      " threads arrived";
+      c.violation("barrier", I, std::countr_zero(s.mask ? s.mask : 1u), 0,
+                  text);
+    }
+  throw PtxError(0, "internal: deadlock without a waiting warp");
+}
+
+bool Unit::run(uint64_t turn) {
+  int idle = 0;
+  for (;;) {
+    bool progress = false, alive = false;
+    for (auto &b : cluster.blocks) {
+      if (b->liveWarps == 0)
+        continue;
+      Ctx c = context(*b);
+      for (auto &w : b->warps) {
+        if (w->done())
+          continue;
+        alive = true;
+        uint64_t budget = std::min(kWarpQuantum, turn), before = budget;
+        uint64_t phase = cluster.phase;
+        Warp::Status st = w->run(c, budget);
+        turn -= std::min(turn, before - budget);
+        // A warp that only polls again executes one instruction.
+        if (st != Warp::Status::Blocked || before - budget > 1 ||
+            phase != cluster.phase)
+          progress = true;
+        if (grid.stop.load(std::memory_order_relaxed))
+          return true;
+      }
+    }
+    if (!alive)
+      return true;
+    idle = progress ? 0 : idle + 1;
+    if (idle > 2)
+      deadlock();
+    uint64_t max = grid.launch.maxSteps;
+    if (turn == 0 || stats.steps > max) {
+      if (grid.steps.load() + stats.steps > max) {
+        for (auto &b : cluster.blocks)
+          for (auto &w : b->warps)
+            if (!w->done()) {
+              Ctx c = context(*b);
+              c.warp = w.get();
+              Split &s =
+                  w->splits[w->current < w->splits.size() ? w->current : 0];
+              c.split = &s;
+              c.frame = s.frame;
+              c.violation("steps", s.frame->code->instrs[s.pc],
+                          std::countr_zero(s.mask ? s.mask : 1u), 0,
+                          "the limit of " + std::to_string(max) +
+                              " warp instructions is reached");
+            }
+      }
+      if (turn == 0)
+        return false;
+    }
+  }
+}
+
+void Grid::run(Result &result) {
+  int64_t units = blocks / clusterSize;
+  int n = launch.threads > 0 ? launch.threads
+                             : int(std::thread::hardware_concurrency());
+  if (launch.checks & CheckRace)
+    n = 1; // one order of events, and no locks on the access histories
+  n = int(std::max<int64_t>(1, std::min<int64_t>(n, units)));
+  std::atomic<int64_t> nextUnit{0};
+  std::mutex resultMutex;
+  std::string userError;
+  size_t resident = std::max<size_t>(
+      1, kResidentThreads / size_t(threadsPerBlock * clusterSize) / size_t(n));
+  for (int i = 0; i < n; ++i) {
+    stats.push_back(std::make_unique<WorkerStats>());
+    if (launch.counters)
+      stats.back()->instr.resize(instrCount);
+  }
+  auto worker = [&](int index) {
+    WorkerStats &st = *stats[index];
+    try {
+      std::deque<std::unique_ptr<Unit>> active;
+      size_t sinceStart = 0;
+      for (;;) {
+        if (stop.load())
+          return;
+        // A new unit when none is active, or when each active one has had a
+        // turn and none ended.
+        if (active.empty() ||
+            (sinceStart >= active.size() && active.size() < resident)) {
+          int64_t u = nextUnit.fetch_add(1);
+          if (u < units) {
+            active.push_front(std::make_unique<Unit>(*this, u, st));
+            sinceStart = 0;
+          } else if (active.empty()) {
+            return;
+          }
+        }
+        std::unique_ptr<Unit> unit = std::move(active.front());
+        active.pop_front();
+        ++sinceStart;
+        if (!unit->run(kTurn))
+          active.push_back(std::move(unit));
+      }
+    } catch (SimViolation &v) {
+      std::lock_guard<std::mutex> lock(resultMutex);
+      stop = true;
+      if (!result.violation)
+        result.violation = v.v;
+    } catch (const std::exception &e) {
+      std::lock_guard<std::mutex> lock(resultMutex);
+      stop = true;
+      userError = e.what();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < n; ++i)
+    threads.emplace_back(worker, i);
+  worker(0);
+  for (std::thread &t : threads)
+    t.join();
+  if (!userError.empty())
+    throw Error("error: " + userError);
+}
+
+} // namespace kvcache::sim

@@ -1,0 +1,254 @@
+//===- AttendSimTest.cpp - Emitted PTX, run and compared ------------------===//
+//
+// Compiles attend, runs the PTX text in the simulator with every check on, and
+// compares with f64 attention over the decoded cache, within the bounds that a
+// fused kernel must meet.
+//
+//===----------------------------------------------------------------------===//
+#include "CacheModel.h"
+#include "kvcache/Compiler/GpuCompiler.h"
+#include "kvcache/sim.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace kvcache;
+using namespace kvcache::test;
+
+namespace {
+struct Case {
+  const char *format;
+  int64_t qHeads = 4, kvHeads = 1, headDim = 64, valueDim = 0;
+  Element dtype = Element::F16;
+  std::vector<int32_t> lengths = {200};
+  int64_t window = 0;
+  double softcap = 0;
+  bool alibi = false;
+  const char *schedule = "";
+  const char *target = "sm_80";
+};
+
+struct Output {
+  std::vector<uint16_t> out;
+  std::vector<float> lse;
+  std::vector<int32_t> counters;
+};
+} // namespace
+
+static KernelSpec specOf(const Case &c) {
+  KernelSpec spec;
+  spec.qHeads = c.qHeads, spec.kvHeads = c.kvHeads;
+  spec.headDim = c.headDim;
+  spec.valueDim = c.valueDim ? c.valueDim : c.headDim;
+  spec.dtype = c.dtype;
+  spec.format = std::get<Format>(Format::parse(c.format));
+  if (c.window)
+    spec.windowLeft = c.window - 1;
+  if (c.softcap)
+    spec.softcap = c.softcap;
+  spec.alibi = c.alibi;
+  return spec;
+}
+
+template <typename T>
+static sim::Buffer bufferOf(std::vector<T> &v, const char *name,
+                            bool initialised = true) {
+  return {v.data(), v.size() * sizeof(T), initialised, false, name};
+}
+
+/// One launch over all rows of the model.
+static Output run(const GpuKernel &kernel, CacheModel &model) {
+  const KernelSpec &spec = model.spec;
+  int64_t chunks = (spec.group() + kernel.qPack - 1) / kernel.qPack;
+  int64_t items = model.rows() * spec.kvHeads * chunks;
+  int64_t partials = model.rows() * spec.qHeads * model.maxSplits *
+                     kvcache_partial_floats(spec.valueDim);
+  Output result;
+  result.out.resize(model.rows() * spec.qHeads * spec.valueDim);
+  result.lse.resize(model.rows() * spec.qHeads);
+  std::vector<int32_t> workspace(partials + items, 0);
+  std::vector<sim::Buffer> buffers = {
+      bufferOf(model.query, "q"),
+      bufferOf(model.rowSequence, "row_seq"),
+      bufferOf(model.queryEnds, "q_indptr"),
+      bufferOf(model.sealedTable, "sealed_table"),
+      bufferOf(model.openTable, "open_table"),
+      bufferOf(model.sealedPages, "sealed_pages"),
+      bufferOf(model.lengths, "lengths"),
+      bufferOf(model.sealedPool, "sealed_pool"),
+      bufferOf(model.openPool, "open_pool"),
+      bufferOf(model.slopes, "slopes"),
+      bufferOf(result.out, "out", false),
+      bufferOf(result.lse, "lse", false),
+      bufferOf(workspace, "workspace")};
+  auto p = [](size_t i) { return sim::Arg::pointer(i); };
+  auto n = [](int64_t v) { return sim::Arg::value<int64_t>(v); };
+  std::vector<sim::Arg> args = {p(0),
+                                p(1),
+                                p(2),
+                                p(3),
+                                p(4),
+                                n(model.tableStride),
+                                n(0),
+                                p(5),
+                                p(6),
+                                p(7),
+                                p(8),
+                                n(0),
+                                n(0),
+                                n(0),
+                                p(9),
+                                p(10),
+                                p(11),
+                                p(12),
+                                n(0),
+                                n(model.rows()),
+                                n(model.maxSplits),
+                                n(0),
+                                n(items * model.maxSplits)};
+  auto module = sim::Module::parse(kernel.ptx, "attend.ptx");
+  sim::Launch launch;
+  launch.entry = "attend";
+  launch.grid = {items * model.maxSplits, 1, 1};
+  launch.block = {kernel.launches[0].block, 1, 1};
+  sim::Result ran = sim::runKernel(*module, launch, buffers, args);
+  if (ran.violation)
+    ADD_FAILURE() << ran.violation->kind << ": " << ran.violation->message;
+  result.counters.assign(workspace.begin() + partials, workspace.end());
+  return result;
+}
+
+static void compare(const CacheModel &model, const Output &output) {
+  const KernelSpec &spec = model.spec;
+  bool bf16 = spec.dtype == Element::BF16 ||
+              spec.format.key.element == Element::BF16 ||
+              spec.format.value.element == Element::BF16;
+  double bound = bf16 ? 1.5e-2 : 2e-3, lseBound = bf16 ? 1e-2 : 1e-3;
+  for (int64_t row = 0; row < model.rows(); ++row) {
+    double error = 0, norm = 0, worstLse = 0;
+    for (int64_t h = 0; h < spec.qHeads; ++h) {
+      auto expected = model.answer(row, h);
+      int64_t at = row * spec.qHeads + h;
+      for (int64_t c = 0; c < spec.valueDim; ++c) {
+        double x = fromBits16(spec.dtype, output.out[at * spec.valueDim + c]);
+        error += (x - expected.out[c]) * (x - expected.out[c]);
+        norm += expected.out[c] * expected.out[c];
+      }
+      double lse = output.lse[at];
+      if (std::isinf(expected.lse))
+        EXPECT_EQ(lse, expected.lse) << "row " << row << " head " << h;
+      else
+        worstLse =
+            std::max(worstLse, std::abs(lse - expected.lse) /
+                                   std::max(1.0, std::abs(expected.lse)));
+    }
+    EXPECT_LE(std::sqrt(error), bound * std::sqrt(norm) + 1e-30)
+        << "row " << row << " length " << model.lengths[row];
+    EXPECT_LE(worstLse, lseBound)
+        << "row " << row << " length " << model.lengths[row];
+    if (std::getenv("KVCACHE_VERBOSE"))
+      std::printf("  length %d: out %.2e lse %.2e\n", model.lengths[row],
+                  norm > 0 ? std::sqrt(error / norm) : 0.0, worstLse);
+  }
+  for (int32_t counter : output.counters)
+    EXPECT_EQ(counter, 0);
+}
+
+static void check(const Case &c, uint32_t seed = 1) {
+  SCOPED_TRACE(c.format);
+  const TargetInfo &target =
+      *std::get<const TargetInfo *>(findTarget(c.target));
+  auto compiled = compileForGpu(specOf(c), target, c.schedule);
+  if (auto *bad = errorOf(compiled)) {
+    ADD_FAILURE() << bad->message;
+    return;
+  }
+  const GpuKernel &kernel = std::get<GpuKernel>(compiled);
+  CacheModel model(specOf(c), c.lengths, seed, kernel.splitTokens);
+  try {
+    compare(model, run(kernel, model));
+  } catch (const sim::Error &error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
+TEST(AttendSim, Presets) {
+  check({.format = "f16", .lengths = {100, 64, 1}});
+  check({.format = "int8", .lengths = {100, 64, 1}});
+  check({.format = "kivi4", .lengths = {200, 129, 260}});
+  check({.format = "bf16", .dtype = Element::BF16, .lengths = {100}});
+}
+
+TEST(AttendSim, HeadsAndDims) {
+  check({.format = "kivi4,recent=0", .qHeads = 8, .headDim = 128});
+  check({.format = "kivi4,recent=0",
+         .qHeads = 14,
+         .kvHeads = 2,
+         .headDim = 80,
+         .valueDim = 48});
+  check({.format = "int8", .qHeads = 12, .headDim = 112, .valueDim = 96});
+  check({.format = "f16", .qHeads = 16, .headDim = 48, .valueDim = 256});
+  check({.format = "kivi4,recent=0", .qHeads = 1, .headDim = 256});
+}
+
+TEST(AttendSim, Encodings) {
+  for (const char *format :
+       {"key=i4:channel:g32:sym,value=i4:token:g16:sym",
+        "key=i8:channel:g16:sbf16,value=i8:token:g32:sf32",
+        "key=i4:channel:g32:sf32,value=i4:token:g32:sbf16",
+        "key=i8:channel:sym,value=i8:token:sym",
+        "key=i4:channel:g8,value=i4:token:g8",
+        "key=i8:channel:g1:sf32,value=i8:token:g4:sbf16",
+        "key=i4:channel:g2:sym,value=i4:token:g1:sym",
+        "key=f16,value=i4:token:g64", "key=i4:channel:g16,value=f16",
+        "key=bf16,value=i8:token", "key=i8:channel,value=bf16"})
+    check({.format = format, .lengths = {130}});
+}
+
+TEST(AttendSim, Pages) {
+  check({.format = "kivi4,recent=20,page=16", .lengths = {90}});
+  check({.format = "kivi4,recent=20,page=32,sinks=40", .lengths = {300}});
+  check({.format = "int8,page=128", .lengths = {300}});
+  check(
+      {.format = "kivi4,recent=0,page=128", .headDim = 128, .lengths = {400}});
+}
+
+TEST(AttendSim, MasksAndScores) {
+  check({.format = "kivi4", .lengths = {300, 5}, .window = 100});
+  check({.format = "int8", .lengths = {300}, .softcap = 2.0});
+  check({.format = "f16", .qHeads = 6, .lengths = {150}, .alibi = true});
+  check({.format = "kivi4,recent=0", .lengths = {0, 70, 0}});
+}
+
+TEST(AttendSim, Models) {
+  check({.format = "kivi4,recent=0", .dtype = Element::BF16});
+  check({.format = "f16", .dtype = Element::BF16});
+  check({.format = "bf16"});
+  check({.format = "kivi4,recent=0", .schedule = "subnormal_codes=false"});
+  check({.format = "key=i8:channel:sym,value=i8:token:sym",
+         .schedule = "subnormal_codes=false"});
+  check({.format = "kivi4,recent=0", .schedule = "warps=1,tile_tokens=16"});
+  check({.format = "kivi4,recent=0",
+         .schedule = "split_tokens=64",
+         .target = "sm_90"});
+}
+
+TEST(AttendSim, ManySplits) {
+  check({.format = "kivi4", .lengths = {1500, 700}});
+}
+
+// A sequence's result is bitwise the same alone and in any batch.
+TEST(AttendSim, BatchDoesNotMatter) {
+  Case c{.format = "kivi4,recent=0,sinks=10", .lengths = {700}};
+  auto compiled = compileForGpu(
+      specOf(c), *std::get<const TargetInfo *>(findTarget("sm_80")), "");
+  const GpuKernel &kernel = std::get<GpuKernel>(compiled);
+  CacheModel alone(specOf(c), {700}, 7), again(specOf(c), {700}, 7);
+  Output first = run(kernel, alone);
+  // The same tokens in a launch that has room for a longer neighbour.
+  again.maxSplits += 3;
+  Output second = run(kernel, again);
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_EQ(first.lse, second.lse);
+}

@@ -230,8 +230,8 @@ std::optional<FormatError> EncodingParser::check() {
 
 Expected<Encoding> EncodingParser::run() {
   auto parts = split(text, ':');
-  auto it = std::find_if(elements.begin(), elements.end(),
-                         [&](auto &i) { return i.name == parts[0]; });
+  auto it = std::ranges::find_if(elements,
+                                 [&](auto &i) { return i.name == parts[0]; });
   if (it == elements.end())
     return error("unknown element " + quoted(parts[0]) +
                  "; accepted: f32 f16 bf16 e4m3 e5m2 i8 i4 i2 i1 (F1)");
@@ -349,8 +349,8 @@ Expected<Format> Format::parse(std::string_view text) {
     size_t eq = items[i].find('=');
     std::string_view name = items[i].substr(0, eq);
     if (eq == std::string_view::npos) {
-      auto it = std::find_if(presets().begin(), presets().end(),
-                             [&](auto &p) { return p.name == items[i]; });
+      auto it = std::ranges::find_if(
+          presets(), [&](auto &p) { return p.name == items[i]; });
       if (i != 0 || it == presets().end())
         return FormatError{quoted(items[i]) +
                            (i ? " is not an override; accepted: key= value= "
@@ -365,14 +365,14 @@ Expected<Format> Format::parse(std::string_view text) {
         name != "recent")
       return FormatError{"unknown item " + quoted(name) +
                          "; accepted: key= value= page= sinks= recent= (F10)"};
-    if (std::find(seen.begin(), seen.end(), name) != seen.end())
+    if (std::ranges::find(seen, name) != seen.end())
       return FormatError{std::string(name) + "= is given twice (F10)"};
     seen.push_back(name);
     if (auto bad = parseItem(f, name, items[i].substr(eq + 1)))
       return *bad;
   }
   auto has = [&](std::string_view n) {
-    return std::find(seen.begin(), seen.end(), n) != seen.end();
+    return std::ranges::find(seen, n) != seen.end();
   };
   if (!fromPreset && !has("key"))
     return FormatError{"a format names a preset or its key=; got " +

@@ -36,6 +36,9 @@
 
 #include <stdint.h>
 
+// C names.
+// NOLINTBEGIN(readability-identifier-naming)
+
 #define KVCACHE_ABI_VERSION 1
 
 // attend: rows [row_begin, row_end) of q against the cache.
@@ -197,5 +200,7 @@ static inline int64_t kvcache_workspace_bytes(int64_t rows, int64_t q_heads,
       counters * 4;
   return (bytes + 127) / 128 * 128;
 }
+
+// NOLINTEND(readability-identifier-naming)
 
 #endif // KVCACHE_ABI_KERNELABI_H

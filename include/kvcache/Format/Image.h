@@ -255,14 +255,14 @@ PageElement<I> TensorImage::element(I word, int64_t slot) const {
 template <typename I>
 BitAddress<I> TensorImage::rowCode(I tok, I ch) const {
   I zero = tok * 0;
-  int64_t d = channels, l = lanes(), q = quad(), size = bits() / 8;
+  int64_t d = channels, n = lanes(), q = quad(), size = bits() / 8;
   if (!isValue && bits() == 4)
-    return {tok / l * (d / 2 * l) + ch / 8 * (l * 4) + tok % l * 4 + ch % 4,
+    return {tok / n * (d / 2 * n) + ch / 8 * (n * 4) + tok % n * 4 + ch % 4,
             ch % 8 / 4 * 4};
   if (!isValue && bits() == 8)
-    return {tok / l * (d * l) + ch / 4 * (l * 4) + tok % l * 4 + ch % 4, zero};
+    return {tok / n * (d * n) + ch / 4 * (n * 4) + tok % n * 4 + ch % 4, zero};
   if (!isValue)
-    return {(tok / l * (d * l) + ch * l + tok % l) * size, zero};
+    return {(tok / n * (d * n) + ch * n + tok % n) * size, zero};
   if (bits() == 4 && page == 1)
     return {ch % (d / 2), ch / (d / 2) * 4};
   if (bits() == 4)
@@ -274,16 +274,16 @@ BitAddress<I> TensorImage::rowCode(I tok, I ch) const {
 
 template <typename I>
 PageElement<I> TensorImage::rowElement(I word, int64_t slot) const {
-  int64_t d = channels, l = lanes(), q = quad();
+  int64_t d = channels, n = lanes(), q = quad();
   if (!isValue && bits() <= 8) {
     // [tok/L][ch/C][tok%L] words of C channels.
     int64_t c = slotsPerWord();
     int64_t in = bits() == 4 ? slot % 2 * 4 + slot / 2 : slot;
-    return {word / (l * (d / c)) * l + word % l, word / l % (d / c) * c + in};
+    return {word / (n * (d / c)) * n + word % n, word / n % (d / c) * c + in};
   }
   if (!isValue) {
     I e = word * slotsPerWord() + slot;
-    return {e / (l * d) * l + e % l, e / l % d};
+    return {e / (n * d) * n + e % n, e / n % d};
   }
   if (bits() == 4) {
     I b = word * 4 + slot / 2;

@@ -31,6 +31,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// C names.
+// NOLINTBEGIN(readability-identifier-naming)
+
 #if defined(_WIN32)
 #define KVCACHE_API
 #else
@@ -223,5 +226,7 @@ KVCACHE_API KvStatus kvcache_append_slots(KvKernel *kernel,
 #ifdef __cplusplus
 }
 #endif
+
+// NOLINTEND(readability-identifier-naming)
 
 #endif // KVCACHE_RUNTIME_H

@@ -1,9 +1,10 @@
 //===- KernelSpecTest.cpp - What determines a kernel ----------------------===//
 #include "kvcache/Kernel/KernelSpec.h"
 
-#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 using namespace kvcache;
 using testing::HasSubstr;

@@ -16,9 +16,10 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/IR/Module.h"
 
-#include <climits>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <climits>
 #include <random>
 
 using namespace kvcache;

@@ -2,6 +2,8 @@
 #ifndef KVCACHE_TEST_STORAGEKERNELS_LOWERING_H
 #define KVCACHE_TEST_STORAGEKERNELS_LOWERING_H
 
+#include "kvcache/Kernel/KernelSpec.h"
+
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
@@ -24,5 +26,10 @@ inline mlir::LogicalResult lowerToLLVMDialect(mlir::ModuleOp module) {
     return mlir::failure();
   return pm.run(module);
 }
+
+namespace kvcache::test {
+/// The kernels as PTX text, empty on failure.
+std::string emitStorageKernels(KernelSpec spec, std::string_view targetName);
+} // namespace kvcache::test
 
 #endif // KVCACHE_TEST_STORAGEKERNELS_LOWERING_H

@@ -15,18 +15,13 @@ using namespace kvcache;
 using testing::HasSubstr;
 using testing::Not;
 
-static std::string emit(const std::string &format, Element dtype, int64_t d,
-                        std::string_view targetName) {
+std::string test::emitStorageKernels(KernelSpec spec,
+                                     std::string_view targetName) {
   mlir::DialectRegistry registry;
   ptx::registerDialects(registry);
   mlir::MLIRContext context(registry);
   mlir::OwningOpRef<mlir::ModuleOp> module(
       mlir::ModuleOp::create(mlir::UnknownLoc::get(&context)));
-  KernelSpec spec;
-  spec.qHeads = spec.kvHeads = 8;
-  spec.headDim = d;
-  spec.dtype = dtype;
-  spec.format = std::get<Format>(Format::parse(format));
   StorageTarget target;
   target.family = ImageFamily::SM8x;
   target.model = StorageTarget::Model::Blocks;
@@ -37,6 +32,16 @@ static std::string emit(const std::string &format, Element dtype, int64_t d,
       *std::get<const TargetInfo *>(findTarget(targetName));
   auto text = ptx::emitPTX(*module, info);
   return failed(text) ? "" : *text;
+}
+
+static std::string emit(const std::string &format, Element dtype, int64_t d,
+                        std::string_view targetName) {
+  KernelSpec spec;
+  spec.qHeads = spec.kvHeads = 8;
+  spec.headDim = d;
+  spec.dtype = dtype;
+  spec.format = std::get<Format>(Format::parse(format));
+  return test::emitStorageKernels(spec, targetName);
 }
 
 static size_t count(const std::string &text, const std::string &what) {

@@ -37,7 +37,7 @@ checkEncoding(std::string_view side, const Encoding &e, ImageFamily family) {
     return FormatError{std::string(side) + " encoding '" + e.str() +
                        "': " + std::string(what) + " has no page image for " +
                        std::string(nameOf(family)) + " yet; " +
-                       std::string(accepted)};
+                       std::string(accepted) + " (F18)"};
   };
   if (e.sparse24)
     return refuse("2of4", "leave it out");
@@ -63,11 +63,11 @@ static std::optional<FormatError> checkFragments(const Format &f, int64_t d,
     if (dim % 16 || dim > 256)
       return FormatError{std::string(name) + " " + std::to_string(dim) +
                          " has no page image for sm_8x; accepted: multiples of "
-                         "16 up to 256"};
+                         "16 up to 256 (F19)"};
   if (f.page < 16 || f.page > 128)
     return FormatError{"pages of " + std::to_string(f.page) +
                        " tokens have no page image for sm_8x; accepted: 16 32 "
-                       "64 128"};
+                       "64 128 (F19)"};
   return std::nullopt;
 }
 

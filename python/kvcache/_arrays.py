@@ -35,7 +35,7 @@ def to_numpy(x: Any, name: str) -> np.ndarray:
     if isinstance(x, np.ndarray):
         return x
     if not hasattr(x, "__dlpack__"):
-        if isinstance(x, (list, tuple, int, float)):
+        if isinstance(x, (list, tuple, int, float, np.generic)):
             return np.asarray(x)
         raise ValueError(
             f"{name} is a {type(x).__name__}, expected a NumPy array or one that speaks DLPack (torch, JAX)"

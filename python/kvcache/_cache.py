@@ -30,6 +30,8 @@ class PagedCache:
 
     `capacity_tokens` gives ceil(capacity_tokens / page) pages. `k_scale` and
     `v_scale` (scalar or [kv_heads]) are the static scales of `tensor` encodings.
+    The kernel is compiled (`schedule` as for `compile`), or is `kernel`, a package
+    that `kvcache.load` loaded.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class PagedCache:
         k_scale: Any = None,
         v_scale: Any = None,
         schedule: Mapping[str, Any] | None = None,
+        kernel: Any = None,
     ) -> None:
         if not isinstance(spec, AttentionSpec):
             raise ValueError(f"spec is a {type(spec).__name__}, expected a kvcache.AttentionSpec")
@@ -50,7 +53,13 @@ class PagedCache:
         self.device = device
         self._dtype = DTYPES[spec.dtype]
         scales = [self._static_scale(s, n) for s, n in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
-        self._kernel = compile(spec, "x86-64", schedule=schedule)._runtime()
+        if kernel is None:
+            kernel = compile(spec, "x86-64", schedule=schedule)._runtime()
+        elif isinstance(kernel, _native.Kernel) and schedule is None:
+            kernel.check_fits(spec._native)
+        else:
+            raise ValueError("kernel= takes what kvcache.load returned, without schedule=")
+        self._kernel = kernel
         self._native = _native.Cache(self._kernel, capacity, *scales)
 
     def _static_scale(self, scale: Any, name: str) -> np.ndarray | None:

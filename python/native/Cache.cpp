@@ -2,6 +2,8 @@
 
 #include "Native.h"
 
+#include "kvcache/Compiler/CpuCompiler.h"
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -199,6 +201,38 @@ static void appendSlots(const Kernel &kernel, nb::dict arrays, int64_t rows,
   check(kvcache_append_slots(kernel.kernel, &a, rows, openPool, nullptr));
 }
 
+// Refuses a kernel (of a package) that was compiled for another spec.
+static void checkFits(const Kernel &kernel, const kvcache::KernelSpec &spec) {
+  KvKernelInfo have = kernel.info();
+  KvKernelInfo want =
+      unwrap(kvcache::kernelInfo(spec, have.q_pack, have.split_tokens));
+  const std::pair<const char *, int64_t KvKernelInfo::*> fields[] = {
+      {"q_heads", &KvKernelInfo::q_heads},
+      {"kv_heads", &KvKernelInfo::kv_heads},
+      {"head_dim", &KvKernelInfo::head_dim},
+      {"value_dim", &KvKernelInfo::value_dim},
+      {"dtype", &KvKernelInfo::dtype},
+      {"page_tokens", &KvKernelInfo::page_tokens},
+      {"sink_pages", &KvKernelInfo::sink_pages},
+      {"recent_tokens", &KvKernelInfo::recent_tokens},
+      {"causal", &KvKernelInfo::causal},
+      {"window_left", &KvKernelInfo::window_left},
+      {"window_right", &KvKernelInfo::window_right},
+      {"alibi", &KvKernelInfo::alibi},
+      {"static_k_scale", &KvKernelInfo::static_k_scale},
+      {"static_v_scale", &KvKernelInfo::static_v_scale},
+  };
+  for (auto [name, member] : fields)
+    if (have.*member != want.*member)
+      throw nb::value_error(("the kernel has " + std::string(name) + " " +
+                             std::to_string(have.*member) +
+                             ", the spec needs " + std::to_string(want.*member))
+                                .c_str());
+  if (have.image_hash != want.image_hash)
+    throw nb::value_error("the kernel's page image is not the spec's: it was "
+                          "compiled for another format or by another version");
+}
+
 static void bindKernel(nb::module_ &m) {
   nb::class_<Kernel>(m, "Kernel")
       .def("__init__",
@@ -227,6 +261,7 @@ static void bindKernel(nb::module_ &m) {
                    [](const Kernel &k) {
                      return std::string(kvcache_kernel_tier(k.kernel));
                    })
+      .def("check_fits", &checkFits)
       .def("attend_tables", &attendTables)
       .def("append_slots", &appendSlots);
   m.def(

@@ -7,7 +7,7 @@ import os
 import ml_dtypes
 import numpy as np
 import pytest
-from caches import fill, make, means, random_rows, zeros
+from caches import fill, make, means, random_rows
 
 import kvcache as kv
 from kvcache import _native
@@ -107,7 +107,7 @@ def test_specs_say_what_is_wrong(change: dict, message: str) -> None:
 
 
 def test_caches_say_what_is_wrong() -> None:
-    cache = make(head_dim=64, kv_heads=2, q_heads=4, capacity=32, format="int8,page=16")
+    cache = make(head_dim=64, kv_heads=2, q_heads=4, capacity=48, format="int8,page=16")
     seq = cache.new_sequence()
     k, v = random_rows(np.random.default_rng(2), cache, 20)
     cache.append(seq, k, v)
@@ -149,35 +149,28 @@ def test_caches_say_what_is_wrong() -> None:
         assert message in str(error.value)
         assert (cache.dump(seq), cache.stats()) == before
     with pytest.raises(
-        kv.CacheFull, match="appending 20 tokens needs 1 more pages of 16 tokens, 0 of 2 are free"
+        kv.CacheFull, match="appending 40 tokens needs 2 more pages of 16 tokens, 1 of 3 are free"
     ):
-        cache.append(seq, k, v)
+        cache.append(seq, np.tile(k, (2, 1, 1)), np.tile(v, (2, 1, 1)))
     assert (cache.dump(seq), cache.stats()) == before
     with pytest.raises(kv.DeviceError, match="cuda"):
         kv.PagedCache(cache.spec, 10, device="cuda")
 
 
-def test_values_that_could_overflow_a_scale_are_refused() -> None:
-    cache = make(format="key=i8:channel:asym,value=f16,page=16,sinks=16")
+@pytest.mark.parametrize(
+    "fmt", ["key=i8:channel:asym,value=f32,page=16", "key=f16,value=f32,page=16,sinks=16"]
+)
+def test_values_that_could_overflow_are_refused(fmt: str) -> None:
+    """Beyond the f16 scale or element; sinks included, so that sealing cannot fail."""
+    cache = make(format=fmt, dtype="float32")
     seq = cache.new_sequence()
-    ok = zeros(cache, 3, "k")
-    big = ok.copy()
-    big[1] = 65504
-    cache.append(seq, ok, big)  # the value's element is the model's own
-    with pytest.raises(ValueError, match=r"token 1 \(largest \|k\| 65504.*sf32") as error:
-        cache.append(seq, big, ok) or cache.append(seq, -big, ok) or make_refuse(cache, seq, ok)
-    assert error
-
-
-def make_refuse(cache: kv.PagedCache, seq: int, ok: np.ndarray) -> None:
-    """float32 values beyond the f16 scale type."""
-    wide = make(format="key=i8:channel:asym,value=f32,page=16", dtype="float32")
-    s = wide.new_sequence()
-    x = zeros(wide, 3, "k")
-    x[1] = 65504
-    wide.append(s, x, x)
-    x[1] = 1e6
-    wide.append(s, x, x)
+    x = np.zeros((3, 1, 8), np.float32)
+    big = x.copy()
+    big[1] = 1e6
+    cache.append(seq, x, big)
+    with pytest.raises(ValueError, match=r"token 1 \(largest \|k\| 1e\+06, .*use wider scales"):
+        cache.append(seq, big, x)
+    assert cache.length(seq) == 3
 
 
 def test_static_scales() -> None:

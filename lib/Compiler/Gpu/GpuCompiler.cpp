@@ -10,19 +10,31 @@
 #include "kvcache/ABI/KernelABI.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"
+#include "kvcache/Conversion/StorageKernels.h"
 #include "kvcache/Format/Image.h"
 #include "kvcache/Target/PTX/PTX.h"
 
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
 
 #include <chrono>
 
 using namespace mlir;
 using namespace kvcache;
+
+/// Threads of a block of the storage kernels.
+static constexpr int64_t kStorageThreads = 128;
 
 namespace {
 /// One compilation: a context, a module, the diagnostics of its errors.
@@ -35,9 +47,11 @@ public:
   Compilation(const KernelSpec &spec, const TargetInfo &target,
               const std::string &overrides);
 
-  /// Runs up to and including a stage.
+  /// The attend kernel, up to and including a stage.
   bool toKVTile();
   bool toNVVM();
+  /// Adds append, seal, unseal and read, lowered.
+  bool addStorage();
   FormatError error() const {
     return {messages.empty() ? "compilation failed" : messages};
   }
@@ -69,7 +83,8 @@ private:
 DialectRegistry Compilation::registry() {
   DialectRegistry registry;
   registry.insert<tile::KVTileDialect, arith::ArithDialect, math::MathDialect,
-                  LLVM::LLVMDialect, NVVM::NVVMDialect>();
+                  scf::SCFDialect, cf::ControlFlowDialect, LLVM::LLVMDialect,
+                  NVVM::NVVMDialect>();
   ptx::registerDialects(registry);
   return registry;
 }
@@ -110,6 +125,29 @@ bool Compilation::toNVVM() {
   return toKVTile() && succeeded(lowerKVTileToNVVM(*module));
 }
 
+bool Compilation::addStorage() {
+  // Lowered in a module of their own: the passes need not see attend.
+  OwningOpRef<ModuleOp> storage = ModuleOp::create(UnknownLoc::get(&context));
+  StorageTarget how;
+  how.family = ImageFamily::SM8x;
+  how.model = StorageTarget::Model::Blocks;
+  how.threads = kStorageThreads;
+  if (failed(buildStorageKernels(*storage, spec, how)))
+    return false;
+  PassManager passes(&context, ModuleOp::getOperationName());
+  passes.enableVerifier(false); // the result is verified with the module
+  passes.addPass(createSCFToControlFlowPass());
+  passes.addPass(createConvertMathToLLVMPass());
+  passes.addPass(createArithToLLVMConversionPass());
+  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createReconcileUnrealizedCastsPass());
+  if (failed(passes.run(*storage)))
+    return false;
+  Block *from = storage->getBody(), *to = module->getBody();
+  to->getOperations().splice(to->end(), from->getOperations());
+  return true;
+}
+
 std::string Compilation::text() {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -139,7 +177,19 @@ static std::vector<Launch> makeLaunches(const KernelSpec &spec,
   attend.block = schedule.getWarps() * 32;
   attend.sharedBytes = gpuSharedBytes(spec, schedule);
   attend.arguments = withRange({KVCACHE_ATTEND_ARGS(KVCACHE_ARGUMENT)});
-  return {attend};
+  auto storage = [](const char *entry, const char *grid,
+                    std::vector<LaunchArgument> fields) {
+    return Launch{entry, grid, kStorageThreads, 0,
+                  withRange(std::move(fields))};
+  };
+  static_assert(kStorageThreads == 128, "the grid of append says so");
+  return {
+      attend,
+      storage("append", "(end - begin + 127) / 128",
+              {KVCACHE_APPEND_ARGS(KVCACHE_ARGUMENT)}),
+      storage("seal", "end - begin", {KVCACHE_SEAL_ARGS(KVCACHE_ARGUMENT)}),
+      storage("unseal", "end - begin", {KVCACHE_SEAL_ARGS(KVCACHE_ARGUMENT)}),
+      storage("read", "end - begin", {KVCACHE_READ_ARGS(KVCACHE_ARGUMENT)})};
 }
 #undef KVCACHE_ARGUMENT
 
@@ -180,6 +230,8 @@ Expected<GpuKernel> kvcache::compileForGpu(const KernelSpec &given,
                      .count();
   compilation.phases.push_back({"setup", setup});
   if (!compilation.timed("lower", [&] { return compilation.toNVVM(); }))
+    return compilation.error();
+  if (!compilation.timed("storage", [&] { return compilation.addStorage(); }))
     return compilation.error();
   ptx::PhaseTimes times;
   FailureOr<std::string> text =
@@ -226,7 +278,7 @@ Expected<std::string> kvcache::gpuKernelIR(const KernelSpec &given,
   if (level != "nvvm" && level != "llvm")
     return FormatError{"unknown level '" + level +
                        "', expected one of: kvtile, nvvm, llvm"};
-  if (!compilation.toNVVM())
+  if (!compilation.toNVVM() || !compilation.addStorage())
     return compilation.error();
   if (level == "nvvm")
     return compilation.text();

@@ -15,7 +15,7 @@ static LogicalResult checkScales(tile::KernelOp kernel, StringRef side,
                                  const Encoding &e, ScaleKind wanted) {
   if (!isCode(e.element) || e.scale == wanted)
     return success();
-  return kernel.emitOpError()
+  return emitError(kernel.getLoc())
          << side << " encoding '" << e.str() << "': scale kind '"
          << nameOf(e.scale) << "' has no kernel on PTX targets yet, accepted: '"
          << nameOf(wanted) << "'";
@@ -25,22 +25,24 @@ static LogicalResult checkSchedule(tile::KernelOp kernel, const Plan &plan) {
   tile::ScheduleAttr s = plan.schedule;
   int64_t page = plan.spec.format.page;
   if (plan.heads > kColumns)
-    return kernel.emitOpError() << "expected q_pack of at most " << kColumns
-                                << " on PTX targets, got " << plan.heads;
+    return emitError(kernel.getLoc())
+           << "expected q_pack of at most " << kColumns
+           << " on PTX targets, got " << plan.heads;
   if (plan.tokens < kTile || plan.tokens > page || page % plan.tokens != 0)
-    return kernel.emitOpError()
+    return emitError(kernel.getLoc())
            << "expected tile_tokens to be a multiple of " << kTile
            << " that divides the page (" << page << "), got " << plan.tokens;
   if (plan.warps != 1 && plan.warps != 2 && plan.warps != 4 && plan.warps != 8)
-    return kernel.emitOpError()
+    return emitError(kernel.getLoc())
            << "expected 1, 2, 4 or 8 warps, got " << plan.warps;
   if (s.getOrientation() != tile::Orientation::KeysA)
-    return kernel.emitOpError(
+    return emitError(
+        kernel.getLoc(),
         "orientation 'queries_a' has no kernel on PTX targets yet, accepted: "
         "'keys_a'");
   if (s.getDotKind() != tile::DotKind::F16 &&
       s.getDotKind() != tile::DotKind::BF16)
-    return kernel.emitOpError()
+    return emitError(kernel.getLoc())
            << "dot_kind '" << stringifyDotKind(s.getDotKind())
            << "' has no kernel on PTX targets yet, accepted: 'f16'";
   return success();
@@ -61,8 +63,8 @@ static Product valueProduct(const TensorImage &value) {
 FailureOr<Plan> kvcache::gpu::makePlan(tile::KernelOp kernel) {
   Plan plan;
   if (!kernel.getSchedule())
-    return kernel.emitOpError(
-        "expected a schedule; run kvtile-choose-schedule");
+    return emitError(kernel.getLoc(),
+                     "expected a schedule; run kvtile-choose-schedule");
   plan.spec = kernel.getSpec().getKernelSpec();
   plan.schedule = *kernel.getSchedule();
   KernelSpec &spec = plan.spec;
@@ -71,12 +73,13 @@ FailureOr<Plan> kvcache::gpu::makePlan(tile::KernelOp kernel) {
     if (*side && **side >= kWidestWindow)
       side->reset();
   if (spec.dtype == Element::F32)
-    return kernel.emitOpError(
+    return emitError(
+        kernel.getLoc(),
         "dtype 'f32' has no kernel on PTX targets yet, accepted: 'f16' 'bf16'");
   auto image = PageImage::create(spec.format, spec.headDim, spec.valueDim,
                                  ImageFamily::SM8x);
   if (auto *bad = std::get_if<FormatError>(&image))
-    return kernel.emitOpError() << bad->message;
+    return emitError(kernel.getLoc()) << bad->message;
   plan.image = std::get<PageImage>(image);
   if (failed(checkScales(kernel, "key", plan.image.key.encoding,
                          ScaleKind::Channel)) ||

@@ -159,12 +159,12 @@ static void check(const Case &c, uint32_t seed = 1) {
   SCOPED_TRACE(c.format);
   const TargetInfo &target =
       *std::get<const TargetInfo *>(findTarget(c.target));
-  auto compiled = compileForGpu(specOf(c), target, c.schedule);
-  if (auto *bad = errorOf(compiled)) {
+  auto result = compileForGpu(specOf(c), target, c.schedule);
+  if (auto *bad = errorOf(result)) {
     ADD_FAILURE() << bad->message;
     return;
   }
-  const GpuKernel &kernel = std::get<GpuKernel>(compiled);
+  const GpuKernel &kernel = std::get<GpuKernel>(result);
   CacheModel model(specOf(c), c.lengths, seed, kernel.splitTokens);
   try {
     compare(model, run(kernel, model));
@@ -238,12 +238,95 @@ TEST(AttendSim, ManySplits) {
   check({.format = "kivi4", .lengths = {1500, 700}});
 }
 
+static GpuKernel compiled(const Case &c) {
+  return std::get<GpuKernel>(compileForGpu(
+      specOf(c), *std::get<const TargetInfo *>(findTarget(c.target)), ""));
+}
+
+// Bytes that no token owns never reach the result.
+TEST(AttendSim, PoisonDoesNotMatter) {
+  for (const char *format : {"f16", "kivi4,recent=0"}) {
+    Case c{.format = format, .lengths = {77, 13}};
+    GpuKernel kernel = compiled(c);
+    std::vector<Output> outputs;
+    for (uint16_t poison : {0x7e00, 0x7c00, 0x0000}) {
+      CacheModel model(specOf(c), c.lengths, 5, 0, poison);
+      outputs.push_back(run(kernel, model));
+    }
+    EXPECT_EQ(outputs[0].out, outputs[1].out);
+    EXPECT_EQ(outputs[0].out, outputs[2].out);
+    EXPECT_EQ(outputs[0].lse, outputs[2].lse);
+  }
+}
+
+// Pages before the window, and their table entries, are not touched.
+TEST(AttendSim, OldPagesAreNotRead) {
+  Case c{.format = "kivi4,recent=40,page=16", .lengths = {300}, .window = 50};
+  CacheModel model(specOf(c), c.lengths, 5);
+  for (int64_t p = 0; p < (300 - 50) / 16; ++p)
+    model.sealedTable[p] = model.openTable[p] = p % 2 ? -1 : 1 << 30;
+  compare(model, run(compiled(c), model));
+}
+
+/// One head whose queries, keys and values are given; all pages open.
+static Output runPlain(KernelSpec spec, std::vector<float> query,
+                       const std::vector<std::vector<float>> &keys,
+                       const std::vector<float> &values) {
+  auto kernel = std::get<GpuKernel>(compileForGpu(
+      spec, *std::get<const TargetInfo *>(findTarget("sm_80")), ""));
+  CacheModel model(spec, {int32_t(keys.size())}, 1);
+  for (int64_t c = 0; c < spec.headDim; ++c)
+    model.query[c] = toBits16(spec.dtype, query[c]);
+  auto *record = reinterpret_cast<uint16_t *>(
+      model.openPool.data() + model.openTable[0] * kernel.openRecordBytes);
+  for (size_t j = 0; j < keys.size(); ++j) {
+    for (int64_t c = 0; c < spec.headDim; ++c)
+      record[j * spec.headDim + c] = toBits16(spec.dtype, keys[j][c]);
+    for (int64_t c = 0; c < spec.valueDim; ++c)
+      record[spec.format.page * spec.headDim + j * spec.valueDim + c] =
+          toBits16(spec.dtype, values[j]);
+  }
+  return run(kernel, model);
+}
+
+static KernelSpec oneHead(Element dtype, int64_t d) {
+  return specOf({.format = dtype == Element::F16 ? "f16" : "bf16",
+                 .qHeads = 1,
+                 .headDim = d,
+                 .dtype = dtype});
+}
+
+// Scores far beyond the 16-bit floats (cases C06, C55) and known sums (C57).
+TEST(AttendSim, LargeAndKnownScores) {
+  KernelSpec spec = oneHead(Element::F16, 128);
+  std::vector<float> all32(128, 32.0f), second = all32;
+  second[5] = 31.984375f;
+  Output big = runPlain(spec, all32, {all32, second}, {1, 0});
+  EXPECT_NEAR(fromBits16(Element::F16, big.out[0]), 0.511047, 1e-3);
+
+  spec = oneHead(Element::BF16, 64);
+  spec.scale = 1.0;
+  Output low = runPlain(spec, std::vector<float>(64, 64.0f),
+                        {std::vector<float>(64, -64.0f)}, {7});
+  EXPECT_EQ(fromBits16(Element::BF16, low.out[0]), 7.0f);
+  EXPECT_EQ(low.lse[0], -262144.0f);
+
+  spec = oneHead(Element::F16, 64);
+  std::vector<float> zero(64, 0.0f);
+  Output even =
+      runPlain(spec, zero, std::vector(8, zero), {0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_NEAR(even.lse[0], 2.079442, 1e-5);
+  EXPECT_EQ(fromBits16(Element::F16, even.out[0]), 3.5f);
+  spec.windowLeft = 3;
+  Output window =
+      runPlain(spec, zero, std::vector(8, zero), {0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(fromBits16(Element::F16, window.out[0]), 5.5f);
+}
+
 // A sequence's result is bitwise the same alone and in any batch.
 TEST(AttendSim, BatchDoesNotMatter) {
   Case c{.format = "kivi4,recent=0,sinks=10", .lengths = {700}};
-  auto compiled = compileForGpu(
-      specOf(c), *std::get<const TargetInfo *>(findTarget("sm_80")), "");
-  const GpuKernel &kernel = std::get<GpuKernel>(compiled);
+  GpuKernel kernel = compiled(c);
   CacheModel alone(specOf(c), {700}, 7), again(specOf(c), {700}, 7);
   Output first = run(kernel, alone);
   // The same tokens in a launch that has room for a longer neighbour.

@@ -20,7 +20,7 @@ float test::fromBits16(Element dtype, uint16_t bits) {
 }
 
 CacheModel::CacheModel(KernelSpec given, std::vector<int32_t> lens,
-                       uint32_t seed, int64_t splitTokens)
+                       uint32_t seed, int64_t splitTokens, uint16_t poison)
     : spec(std::move(given)), lengths(std::move(lens)), random(seed) {
   spec.verify();
   image = std::get<PageImage>(PageImage::create(
@@ -41,12 +41,13 @@ CacheModel::CacheModel(KernelSpec given, std::vector<int32_t> lens,
     queryEnds.push_back(int32_t(queryEnds.size()));
   }
   queryEnds.push_back(int32_t(queryEnds.size()));
-  // Poison: NaN in both 16-bit floats.
-  sealedPool.assign((total + 1) * spec.kvHeads * image.recordBytes(), 0xff);
-  openPool.assign(
+  sealedPool.resize((total + 1) * spec.kvHeads * image.recordBytes());
+  openPool.resize(
       (total + 1) * spec.kvHeads *
-          openRecordBytes(spec.dtype, page, spec.headDim, spec.valueDim),
-      0xff);
+      openRecordBytes(spec.dtype, page, spec.headDim, spec.valueDim));
+  for (std::vector<uint8_t> *pool : {&sealedPool, &openPool})
+    for (size_t i = 0; i < pool->size(); ++i)
+      (*pool)[i] = uint8_t(i % 2 ? poison >> 8 : poison);
   sealedTable.assign(lengths.size() * tableStride, -1);
   openTable = sealedTable;
   std::normal_distribution<float> normal;

@@ -22,9 +22,10 @@ namespace kvcache::test {
 /// over the pools; bytes that no token owns are poison.
 class CacheModel {
 public:
+  /// Bytes that no token owns are `poison` (NaN in both 16-bit floats).
   /// `splitTokens` as the schedule has it (0: auto).
   CacheModel(KernelSpec spec, std::vector<int32_t> lengths, uint32_t seed,
-             int64_t splitTokens = 0);
+             int64_t splitTokens = 0, uint16_t poison = 0xffff);
 
   KernelSpec spec;
   PageImage image;
@@ -44,6 +45,10 @@ public:
   };
   Answer answer(int64_t row, int64_t head) const;
 
+  /// A stored key or value, as decoding gives it.
+  float &element(bool isValue, int64_t sequence, int64_t head, int64_t token,
+                 int64_t channel);
+
 private:
   void fillSequence(int64_t sequence);
   void seal(int64_t sequence, int64_t head, int64_t page, uint8_t *record);
@@ -51,9 +56,6 @@ private:
                   Section zeros, int64_t sequence, int64_t head, int64_t page,
                   uint8_t *record, int exponentAt);
   void storeOpen(int64_t sequence, int64_t head, int64_t page, uint8_t *record);
-  float &element(bool isValue, int64_t sequence, int64_t head, int64_t token,
-                 int64_t channel);
-
   std::mt19937 random;
   /// Decoded contents, [sequence][head][token][channel].
   std::vector<std::vector<float>> keys, values;

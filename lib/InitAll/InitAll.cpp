@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
+#include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
+#include "kvcache/Conversion/Materialize/Materialize.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"
@@ -40,6 +42,7 @@ void registerAllPasses() {
   stablehlo::registerStableHLOToLinalgPasses();
   registerExpandFloatsPasses();
   registerKVCacheToReferencePasses();
+  registerMaterializePasses();
   registerCpuPipelines();
 }
 

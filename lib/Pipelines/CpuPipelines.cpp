@@ -2,6 +2,7 @@
 #include "kvcache/Pipelines/CpuPipelines.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
+#include "kvcache/Conversion/Materialize/Materialize.h"
 #include "kvcache/Pipelines/Pipelines.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -24,6 +25,7 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
   bufferize.bufferizeFunctionBoundaries = true;
   bufferize.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
+  bufferize.bufferAlignment = 128; // what kernels expect of pools
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   pm.addPass(createCanonicalizerPass());
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
@@ -64,12 +66,19 @@ void kvcache::buildToReferencePipeline(OpPassManager &pm) {
   pm.addPass(createCSEPass());
 }
 
+void kvcache::buildToCpuPipeline(OpPassManager &pm) {
+  // Fusion looks within one function, as the lowering of caches does.
+  pm.addPass(createInlinerPass());
+  buildFusePipeline(pm);
+  pm.addPass(createKVCacheMaterializePass());
+  // What has to do with no cache: quantize, attention on plain tensors, ...
+  buildToReferencePipeline(pm);
+  buildLowerToLLVMPipeline(pm);
+}
+
 void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
-  if (fuse) {
-    // Fusion looks within one function, as the lowering of caches does.
-    pm.addPass(createInlinerPass());
-    buildFusePipeline(pm);
-  }
+  if (fuse)
+    return buildToCpuPipeline(pm);
   buildToReferencePipeline(pm);
   buildLowerToLLVMPipeline(pm);
 }
@@ -78,6 +87,10 @@ void kvcache::registerCpuPipelines() {
   PassPipelineRegistration<>("kvcache-to-reference",
                              "lower every kvcache op to plain loops",
                              buildToReferencePipeline);
+  PassPipelineRegistration<>(
+      "kvcache-to-cpu",
+      "fuse, generate kernels for this machine and lower to the LLVM dialect",
+      buildToCpuPipeline);
   PassPipelineRegistration<>(
       "kvcache-lower-to-llvm",
       "bufferise tensor code and lower it to the LLVM dialect",

@@ -20,6 +20,9 @@ void buildToReferencePipeline(mlir::OpPassManager &pm);
 /// (`--kvcache-lower-to-llvm`).
 void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
 
+/// Fused kernels for this machine, to the LLVM dialect (`--kvcache-to-cpu`).
+void buildToCpuPipeline(mlir::OpPassManager &pm);
+
 /// What kv-run does: the reference, or the fused kernels, to the LLVM dialect.
 void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);
 

@@ -1,5 +1,5 @@
 //===- Emitter.cpp - Short names for plain loops --------------------------===//
-#include "Emitter.h"
+#include "kvcache/Conversion/KVCacheToReference/Emitter.h"
 
 using namespace kvcache;
 using namespace mlir;

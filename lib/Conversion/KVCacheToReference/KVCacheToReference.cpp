@@ -26,6 +26,7 @@ namespace {
 /// Lowers the ops of one module.
 class Lowering {
 public:
+  explicit Lowering(const LoweringOptions &options) : options(options) {}
   LogicalResult run(ModuleOp module);
 
 private:
@@ -39,6 +40,7 @@ private:
   LogicalResult update(Emitter &e, OpTy op,
                        CacheParts (*lower)(Emitter &, OpTy, PagedSource &));
 
+  const LoweringOptions &options;
   DenseMap<Value, CacheParts> caches;
   SmallVector<Operation *> erased;
 };
@@ -89,6 +91,10 @@ LogicalResult Lowering::lowerAttentionOp(Emitter &e, AttentionOp op) {
     if (failed(made))
       return failure();
     source = std::move(*made);
+    if (options.attention) {
+      auto results = options.attention(e, op, *source);
+      return failed(results) ? failure() : replace(op, e, *results);
+    }
   } else {
     source =
         makeDenseSource(op.getK(), op.getV(), op.getLengths(), op.getLayout());
@@ -143,7 +149,11 @@ LogicalResult Lowering::lower(Operation *op) {
 LogicalResult Lowering::run(ModuleOp module) {
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (isa_and_nonnull<KVCacheDialect>(op->getDialect()))
+    if (!isa_and_nonnull<KVCacheDialect>(op->getDialect()))
+      return;
+    bool hasCache =
+        llvm::any_of(op->getOperandTypes(), llvm::IsaPred<CacheType>);
+    if (hasCache || isa<ViewOp>(op) || !options.onlyCaches)
       ops.push_back(op);
   });
   for (Operation *op : ops)
@@ -159,15 +169,16 @@ LogicalResult Lowering::run(ModuleOp module) {
   return success();
 }
 
-LogicalResult kvcache::lowerToReference(ModuleOp module) {
-  return Lowering().run(module);
+LogicalResult kvcache::lowerKVCacheOps(ModuleOp module,
+                                       const LoweringOptions &options) {
+  return Lowering(options).run(module);
 }
 
 namespace {
 struct LowerToReference
     : kvcache::impl::KVCacheLowerToReferencePassBase<LowerToReference> {
   void runOnOperation() override {
-    if (failed(lowerToReference(getOperation())))
+    if (failed(lowerKVCacheOps(getOperation(), LoweringOptions())))
       signalPassFailure();
   }
 };

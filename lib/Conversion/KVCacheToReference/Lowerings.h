@@ -7,12 +7,10 @@
 #ifndef KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_LOWERINGS_H
 #define KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_LOWERINGS_H
 
-#include "Source.h"
+#include "kvcache/Conversion/KVCacheToReference/Source.h"
 
 namespace kvcache {
 
-/// out and lse.
-Values lowerAttention(Emitter &e, AttentionOp op, Source &source);
 Values lowerMergeStates(Emitter &e, MergeStatesOp op);
 Values lowerQuantize(Emitter &e, QuantizeOp op);
 Values lowerDequantize(Emitter &e, DequantizeOp op);

@@ -1,5 +1,5 @@
 //===- OtherSources.cpp - Plain tensors and external arrays ---------------===//
-#include "Source.h"
+#include "kvcache/Conversion/KVCacheToReference/Source.h"
 #include "kvcache/Format/Codec.h"
 
 #include "mlir/Dialect/Affine/Utils.h"

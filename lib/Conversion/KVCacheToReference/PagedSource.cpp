@@ -4,7 +4,7 @@
 // Image.h says and decode as Codec.h says.
 //
 //===----------------------------------------------------------------------===//
-#include "Source.h"
+#include "kvcache/Conversion/KVCacheToReference/Source.h"
 #include "kvcache/Format/Codec.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"

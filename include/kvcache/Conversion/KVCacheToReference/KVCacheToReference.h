@@ -6,16 +6,31 @@
 #ifndef KVCACHE_CONVERSION_KVCACHETOREFERENCE_H
 #define KVCACHE_CONVERSION_KVCACHETOREFERENCE_H
 
+#include "kvcache/Conversion/KVCacheToReference/Source.h"
+
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
+
+#include <functional>
 
 namespace kvcache {
 
 #define GEN_PASS_DECL
 #include "kvcache/Conversion/KVCacheToReference/Passes.h.inc"
 
-/// Lowers all kvcache ops of a module; fails with a diagnostic.
-mlir::LogicalResult lowerToReference(mlir::ModuleOp module);
+/// What to lower, and how to attend to a cache.
+struct LoweringOptions {
+  /// Leave ops that have to do with no cache.
+  bool onlyCaches = false;
+  /// Lowers attention to a cache to the values of out and lse; plain loops when
+  /// not set.
+  std::function<mlir::FailureOr<Values>(Emitter &, AttentionOp, Source &)>
+      attention;
+};
+
+/// Lowers the kvcache ops of a module; fails with a diagnostic.
+mlir::LogicalResult lowerKVCacheOps(mlir::ModuleOp module,
+                                    const LoweringOptions &options);
 
 #define GEN_PASS_REGISTRATION
 #include "kvcache/Conversion/KVCacheToReference/Passes.h.inc"

@@ -5,11 +5,11 @@
 // f32.
 //
 //===----------------------------------------------------------------------===//
-#ifndef KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
-#define KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
+#ifndef KVCACHE_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
+#define KVCACHE_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
 
-#include "Emitter.h"
 #include "kvcache/Conversion/KVCacheToReference/Check.h"
+#include "kvcache/Conversion/KVCacheToReference/Emitter.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Format/Image.h"
 
@@ -100,6 +100,9 @@ private:
                          mlir::Value head);
 };
 
+/// Loops for an attention on keys and values from anywhere: out and lse.
+Values lowerAttention(Emitter &e, AttentionOp op, Source &source);
+
 /// The code in an integer: `shift` (index, may be null) bits up, the element's
 /// bits, signed if the encoding is symmetric; as f32.
 mlir::Value unpackCode(Emitter &e, mlir::Value container, mlir::Value shift,
@@ -114,4 +117,4 @@ mlir::Value storeBytes(Emitter &e, mlir::Value pool, mlir::Value at,
 
 } // namespace kvcache
 
-#endif // KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_SOURCE_H
+#endif // KVCACHE_CONVERSION_KVCACHETOREFERENCE_SOURCE_H

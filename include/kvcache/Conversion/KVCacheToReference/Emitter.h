@@ -4,8 +4,8 @@
 // them readable. Tensors that a loop changes are its carried values.
 //
 //===----------------------------------------------------------------------===//
-#ifndef KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
-#define KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
+#ifndef KVCACHE_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
+#define KVCACHE_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
 
 #include "kvcache/Conversion/IRNumbers.h"
 
@@ -142,4 +142,4 @@ public:
 
 } // namespace kvcache
 
-#endif // KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_EMITTER_H
+#endif // KVCACHE_CONVERSION_KVCACHETOREFERENCE_EMITTER_H

@@ -1,0 +1,27 @@
+//===- CallKernel.h - Calling generated kernels -----------------*- C++ -*-===//
+//
+// From tensors to the raw pointers of kvcache/ABI/KernelABI.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef KVCACHE_LIB_CONVERSION_MATERIALIZE_CALLKERNEL_H
+#define KVCACHE_LIB_CONVERSION_MATERIALIZE_CALLKERNEL_H
+
+#include "kvcache/Conversion/KVCacheToReference/Source.h"
+#include "kvcache/Kernel/KernelSpec.h"
+
+namespace kvcache {
+
+/// A kernel that was added to the module.
+struct GeneratedKernel {
+  KernelSpec spec;
+  std::string attend, merge; ///< symbols
+  int64_t qPack = 0, splitTokens = 0;
+};
+
+/// Calls the kernel for `op`: out and lse.
+Values callAttend(Emitter &e, AttentionOp op, PagedSource &source,
+                  const GeneratedKernel &kernel);
+
+} // namespace kvcache
+
+#endif // KVCACHE_LIB_CONVERSION_MATERIALIZE_CALLKERNEL_H

@@ -1,0 +1,145 @@
+//===- Materialize.cpp - Caches as buffers and kernel calls ---------------===//
+//
+// Kernels are generated in a module of their own, renamed and moved into the
+// program, one for each distinct spec.
+//
+//===----------------------------------------------------------------------===//
+#include "kvcache/Conversion/Materialize/Materialize.h"
+#include "CallKernel.h"
+#include "kvcache/Conversion/KVCacheToKVTile.h"
+#include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
+#include "kvcache/Conversion/KVTileToCPU.h"
+#include "kvcache/Dialect/KVCache/Utils/Utils.h"
+#include "kvcache/Target/X86/Jit.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/SymbolTable.h"
+
+namespace kvcache {
+#define GEN_PASS_DEF_KVCACHEMATERIALIZEPASS
+#include "kvcache/Conversion/Materialize/Passes.h.inc"
+} // namespace kvcache
+
+using namespace kvcache;
+using namespace mlir;
+
+namespace {
+/// The kernels of one program.
+class Kernels {
+public:
+  Kernels(ModuleOp module, CpuTier tier) : module(module), tier(tier) {}
+
+  /// The kernel of a spec, generated on first use.
+  FailureOr<GeneratedKernel> get(Location loc, const KernelSpec &spec);
+
+private:
+  ModuleOp module;
+  CpuTier tier;
+  std::vector<GeneratedKernel> kernels;
+};
+} // namespace
+
+/// Moves the functions of `from` into `to` with `prefix` before their names.
+static LogicalResult moveFunctions(ModuleOp from, ModuleOp to,
+                                   StringRef prefix) {
+  SymbolTableCollection tables;
+  for (Operation &op :
+       llvm::make_early_inc_range(from.getBody()->getOperations())) {
+    auto symbol = dyn_cast<SymbolOpInterface>(op);
+    if (!symbol)
+      continue;
+    std::string name = (prefix + symbol.getName()).str();
+    if (failed(SymbolTable::replaceAllSymbolUses(
+            &op, StringAttr::get(op.getContext(), name), from)))
+      return failure();
+    symbol.setName(name);
+    symbol.setPrivate();
+  }
+  for (Operation &op :
+       llvm::make_early_inc_range(from.getBody()->getOperations()))
+    op.moveBefore(to.getBody(), to.getBody()->end());
+  return success();
+}
+
+FailureOr<GeneratedKernel> Kernels::get(Location loc, const KernelSpec &spec) {
+  for (const GeneratedKernel &kernel : kernels)
+    if (kernel.spec == spec)
+      return kernel;
+  const TargetInfo &target =
+      *std::get<const TargetInfo *>(findTarget("x86-64"));
+  auto schedule = chooseSchedule(loc, spec, target, tier);
+  if (failed(schedule))
+    return failure();
+  OwningOpRef<ModuleOp> own = ModuleOp::create(loc);
+  if (failed(lowerKernelToCpu(buildAttendKernel(*own, spec, *schedule))))
+    return failure();
+  std::string prefix = "kvcache_kernel_" + std::to_string(kernels.size()) + "_";
+  if (failed(moveFunctions(*own, module, prefix)))
+    return failure();
+  kernels.push_back({spec, prefix + "attend", prefix + "merge",
+                     schedule->getQPack(), schedule->getSplitTokens()});
+  return kernels.back();
+}
+
+/// The spec of an attention, or why no kernel computes it.
+static FailureOr<KernelSpec> specOrReason(AttentionOp op, std::string &why) {
+  ScopedDiagnosticHandler handler(op.getContext(), [&](Diagnostic &d) {
+    why = d.str();
+    return success();
+  });
+  return getKernelSpec(op);
+}
+
+namespace {
+struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
+  using KVCacheMaterializePassBase::KVCacheMaterializePassBase;
+
+  FailureOr<CpuTier> tier() {
+    if (!cpu.empty()) {
+      if (auto parsed = parseCpuTier(cpu.getValue()))
+        return *parsed;
+      return emitError(getOperation().getLoc(), "unknown CPU tier '")
+                 << cpu << "', expected v2, avx2 or avx512",
+             failure();
+    }
+    auto host = x86::hostTier();
+    if (host)
+      return *host;
+    return emitError(getOperation().getLoc(), llvm::toString(host.takeError())),
+           failure();
+  }
+
+  void runOnOperation() override {
+    FailureOr<CpuTier> wanted = tier();
+    if (failed(wanted))
+      return signalPassFailure();
+    Kernels kernels(getOperation(), *wanted);
+    LoweringOptions options;
+    options.onlyCaches = true;
+    options.attention = [&](Emitter &e, AttentionOp op,
+                            Source &source) -> FailureOr<Values> {
+      if (op.getCache().getType().getExternal())
+        return lowerAttention(e, op, source);
+      std::string why;
+      FailureOr<KernelSpec> spec = specOrReason(op, why);
+      if (failed(spec)) {
+        op.emitWarning("runs as plain loops: ") << why;
+        return lowerAttention(e, op, source);
+      }
+      auto kernel = kernels.get(op.getLoc(), *spec);
+      if (failed(kernel))
+        return failure();
+      return callAttend(e, op, static_cast<PagedSource &>(source), *kernel);
+    };
+    if (failed(lowerKVCacheOps(getOperation(), options)))
+      signalPassFailure();
+  }
+};
+} // namespace

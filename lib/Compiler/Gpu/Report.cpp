@@ -98,6 +98,11 @@ std::string kvcache::reportJSON(const GpuKernel &kernel) {
                                    double(spec.format.page) *
                                    double(spec.kvHeads);
   report["flops_per_token"] = flops;
+  // What the resident warps ask for before any of it has come: one tile each.
+  if (auto share = report.getNumber("occupancy"))
+    report["bytes_in_flight_per_sm"] =
+        *share * kernel.target->warpsPerSM * double(kernel.tileTokens) *
+        double(kernel.recordBytes) / double(spec.format.page);
   report["roofline"] = json::Object{
       {"gpu", std::string(gpu.name)},
       {"bound", bytes / gpu.bytesPerSecond >= flops / gpu.f16FlopsPerSecond

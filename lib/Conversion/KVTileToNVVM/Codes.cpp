@@ -61,8 +61,9 @@ Values Kernel::decode(const TensorImage &side, ArrayRef<Value> words) {
     Value upper = e.lshr(words[0], 8);
     for (Value word : {words[0], upper})
       for (int64_t mask : {0x000f000f, 0x00f000f0}) {
-        Value code = e.and_(word, e.i32c(mask));
-        a.push_back(plan.subnormal() ? code : e.or_(code, e.i32c(0x64006400)));
+        Value code = e.bitAnd(word, e.i32c(mask));
+        a.push_back(plan.subnormal() ? code
+                                     : e.bitOr(code, e.i32c(0x64006400)));
       }
   }
   int64_t bias = side.codeBias(), base = plan.subnormal() ? 0 : 1024;

@@ -48,8 +48,8 @@ KVCACHE_BINARY(sub, SubOp)
 KVCACHE_BINARY(mul, MulOp)
 KVCACHE_BINARY(sdiv, SDivOp)
 KVCACHE_BINARY(srem, SRemOp)
-KVCACHE_BINARY(and_, AndOp)
-KVCACHE_BINARY(or_, OrOp)
+KVCACHE_BINARY(bitAnd, AndOp)
+KVCACHE_BINARY(bitOr, OrOp)
 KVCACHE_BINARY(smin, SMinOp)
 KVCACHE_BINARY(smax, SMaxOp)
 KVCACHE_BINARY(fadd, FAddOp)
@@ -170,7 +170,7 @@ Value Emitter::pack(Half kind, Value low, Value high) {
 
 std::pair<Value, Value> Emitter::unpack(Half kind, Value pair) {
   if (kind == Half::BF16)
-    return {toFloat(shl(pair, 16)), toFloat(and_(pair, i32c(0xffff0000)))};
+    return {toFloat(shl(pair, 16)), toFloat(bitAnd(pair, i32c(0xffff0000)))};
   Value vector = toPair(*this, pair);
   auto part = [&](int64_t i) -> Value {
     Value half = LLVM::ExtractElementOp::create(builder, loc, vector, i32c(i));

@@ -47,8 +47,8 @@ public:
   Value srem(Value a, Value b);
   Value udiv(Value a, int64_t b); ///< a >= 0
   Value urem(Value a, int64_t b); ///< a >= 0
-  Value and_(Value a, Value b);
-  Value or_(Value a, Value b);
+  Value bitAnd(Value a, Value b);
+  Value bitOr(Value a, Value b);
   Value shl(Value a, int64_t bits);
   Value lshr(Value a, int64_t bits);
   Value smin(Value a, Value b);

@@ -56,6 +56,8 @@ private:
   Value argument(llvm::StringRef name) { return arguments.lookup(name); }
   /// Loads element `index` (i64) of an i32 array argument.
   Value loadIndex(llvm::StringRef array, Value index);
+  /// The chunk's first query head (i64).
+  Value firstHead();
   /// The chunk's head of a column, clamped to the heads that exist.
   Value headOfColumn(Value column);
 
@@ -143,7 +145,9 @@ private:
   void addZeroRows(Values &out);
   void mergeWarps();
   void mergeSplits();
-  void writeRow(Value head, Value channel, Value o);
+  void mergeHead(Value head);
+  Value arriveLast();
+  Value queryRow(Value head);
   Value partialRow(Value head, Value split);
   Value isEmpty(Value max);
 

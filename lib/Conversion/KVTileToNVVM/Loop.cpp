@@ -114,9 +114,9 @@ static Value scalar(Emitter &e, Operation &op, ArrayRef<Value> in) {
       .Case([&](math::Exp2Op) { return e.exp2(in[0]); })
       .Case([&](math::AbsFOp) { return e.fabs(in[0]); })
       .Case([&](math::CopySignOp) {
-        Value magnitude = e.and_(e.toInt(in[0]), e.i32c(0x7fffffff));
-        Value sign = e.and_(e.toInt(in[1]), e.i32c(0x80000000));
-        return e.toFloat(e.or_(magnitude, sign));
+        Value magnitude = e.bitAnd(e.toInt(in[0]), e.i32c(0x7fffffff));
+        Value sign = e.bitAnd(e.toInt(in[1]), e.i32c(0x80000000));
+        return e.toFloat(e.bitOr(magnitude, sign));
       })
       .Case([&](arith::CmpFOp compare) {
         if (compare.getPredicate() == arith::CmpFPredicate::OEQ)
@@ -256,11 +256,11 @@ Values Kernel::visible(tile::VisibleOp op) {
       Value token = tokenOf(i, half);
       Value seen = e.slt(token, length);
       if (mask.getCausal())
-        seen = e.and_(seen, e.sle(token, position));
+        seen = e.bitAnd(seen, e.sle(token, position));
       if (bounds(mask.getLeft()))
-        seen = e.and_(seen, e.sge(token, e.addi(position, -mask.getLeft())));
+        seen = e.bitAnd(seen, e.sge(token, e.addi(position, -mask.getLeft())));
       if (bounds(mask.getRight()))
-        seen = e.and_(seen, e.sle(token, e.addi(position, mask.getRight())));
+        seen = e.bitAnd(seen, e.sle(token, e.addi(position, mask.getRight())));
       result.append(2, seen);
     }
   return result;

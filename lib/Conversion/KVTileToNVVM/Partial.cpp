@@ -75,19 +75,15 @@ void Kernel::storePartial(Values max, Values sum, Values out) {
   }
   e.barrier();
   mergeWarps();
-  // Every thread's part of the partial is visible before the count is.
-  e.fence();
   e.barrier();
   mergeSplits();
 }
 
 /// Address of the partial of a head of the chunk for a split (both i32).
 Value Kernel::partialRow(Value head, Value which) {
-  Value first =
-      e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
-  Value queryRow =
-      e.add(e.muli(localRow, plan.spec.qHeads), e.add(first, e.sext64(head)));
-  Value index = e.add(e.mul(queryRow, argument("max_splits")), e.sext64(which));
+  Value local = e.add(e.muli(localRow, plan.spec.qHeads),
+                      e.add(firstHead(), e.sext64(head)));
+  Value index = e.add(e.mul(local, argument("max_splits")), e.sext64(which));
   int64_t bytes = kvcache_partial_floats(plan.spec.valueDim) * 4;
   return e.gep(argument("workspace"), e.muli(index, bytes));
 }
@@ -134,20 +130,16 @@ void Kernel::mergeWarps() {
   });
 }
 
-/// Rounds and writes one channel of an output row.
-void Kernel::writeRow(Value head, Value channel, Value o) {
-  Value first =
-      e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
-  Value queryRow =
-      e.add(e.muli(row, plan.spec.qHeads), e.add(first, e.sext64(head)));
-  Value index = e.add(e.muli(queryRow, plan.spec.valueDim), e.sext64(channel));
-  e.store(e.round(plan.model, o), e.gep(argument("out"), e.shl(index, 1)), 2);
+/// Index of a head of the chunk (i32) in [row, q_heads].
+Value Kernel::queryRow(Value head) {
+  return e.add(e.muli(row, plan.spec.qHeads),
+               e.add(firstHead(), e.sext64(head)));
 }
 
-void Kernel::mergeSplits() {
-  int64_t dv = plan.spec.valueDim;
+/// True for the last block of this (row, kv head, chunk) to arrive.
+Value Kernel::arriveLast() {
   Value rows = e.sub(argument("row_end"), argument("row_begin"));
-  int64_t partialBytes = kvcache_partial_floats(dv) * 4;
+  int64_t partialBytes = kvcache_partial_floats(plan.spec.valueDim) * 4;
   Value partials = e.muli(e.mul(rows, argument("max_splits")),
                           plan.spec.qHeads * partialBytes);
   Value item = e.add(
@@ -155,70 +147,75 @@ void Kernel::mergeSplits() {
       chunk);
   Value counter = e.gep(argument("workspace"), e.add(partials, e.shl(item, 2)));
   e.ifThen(e.eq(e.threadId(), e.i32c(0)), {}, [&]() -> Values {
-    e.store(e.atomicAdd(counter, e.i32c(1)), sharedFlag, 4);
+    // The barrier before ordered all threads' writes before this fence, so that
+    // they are visible wherever the count is; the second fence, and the barrier
+    // below, do the same for what other blocks wrote before they counted.
+    e.fence();
+    Value before = e.atomicAdd(counter, e.i32c(1));
+    e.fence();
+    e.store(before, sharedFlag, 4);
+    // Nobody else counts any more: ready for the next launch.
+    e.ifThen(e.eq(before, e.addi(splits, -1)), {}, [&]() -> Values {
+      e.store(e.i32c(0), counter, 4);
+      return {};
+    });
     return {};
   });
   e.barrier();
-  Value before = e.load(e.i32, sharedFlag, 4);
-  e.exitIf(e.slt(before, e.addi(splits, -1)));
-  e.fence();
-  e.ifThen(e.eq(e.threadId(), e.i32c(0)), {}, [&]() -> Values {
-    e.store(e.i32c(0), counter, 4);
+  return e.eq(e.load(e.i32, sharedFlag, 4), e.addi(splits, -1));
+}
+
+/// Combines all partials of one head in index order and writes its row.
+void Kernel::mergeHead(Value head) {
+  int64_t dv = plan.spec.valueDim;
+  int64_t partialBytes = kvcache_partial_floats(dv) * 4;
+  Value base = partialRow(head, e.i32c(0));
+  auto part = [&](Value which) {
+    return e.gep(base, e.muli(e.sext64(which), partialBytes));
+  };
+  // The maximum does not depend on the order: lanes take splits in turn.
+  Value top = e.forLoop(lane, splits, e.i32c(32), {e.f32c(-INFINITY)},
+                        [&](Value which, Values carried) -> Values {
+                          Value max =
+                              e.load(e.f32, e.gep(part(which), dv * 4), 4);
+                          return {e.fmax(carried[0], max)};
+                        })[0];
+  for (int64_t mask : {1, 2, 4, 8, 16})
+    top = e.fmax(top, e.shflXor(top, mask));
+  // The sum over splits of what lies at `offset` in a partial, weighted.
+  auto sumOf = [&](Value offset) {
+    return e.forLoop(
+        e.i32c(0), splits, e.i32c(1), {e.f32c(0)},
+        [&](Value which, Values carried) -> Values {
+          Value address = part(which);
+          Value max = e.load(e.f32, e.gep(address, dv * 4), 4);
+          Value x = e.load(e.f32, e.gep(address, offset), 4);
+          return {e.fma(x, weight(e, max, top, isEmpty(max)), carried[0])};
+        })[0];
+  };
+  Value total = sumOf(e.i64c(dv * 4 + 4)), empty = isEmpty(top);
+  Value safe = e.select(empty, e.f32c(1), total);
+  Value inverse = e.select(empty, e.f32c(0), e.fdiv(e.f32c(1), safe));
+  Value target = e.gep(argument("out"), e.muli(queryRow(head), dv * 2));
+  e.forLoop(lane, e.i32c(dv), e.i32c(32), {}, [&](Value channel, Values) {
+    Value wide = e.sext64(channel);
+    Value o = e.fmul(sumOf(e.shl(wide, 2)), inverse);
+    e.store(e.round(plan.model, o), e.gep(target, e.shl(wide, 1)), 2);
+    return Values();
+  });
+  e.ifThen(e.eq(lane, e.i32c(0)), {}, [&]() -> Values {
+    Value log = e.fmul(e.fadd(top, e.log2(total)), e.f32c(std::numbers::ln2));
+    e.store(e.select(empty, e.f32c(-INFINITY), log),
+            e.gep(argument("lse"), e.shl(queryRow(head), 2)), 4);
     return {};
   });
+}
 
+void Kernel::mergeSplits() {
+  Value last = arriveLast();
+  e.exitIf(e.eq(last, e.boolc(false)));
   e.forLoop(warp, validHeads, e.i32c(plan.warps), {}, [&](Value head, Values) {
-    Value base = partialRow(head, e.i32c(0));
-    auto part = [&](Value which) {
-      return e.gep(base, e.muli(e.sext64(which), partialBytes));
-    };
-    // The maximum does not depend on the order: lanes take splits in turn.
-    Values tops = e.forLoop(
-        lane, splits, e.i32c(32), {e.f32c(-INFINITY)},
-        [&](Value which, Values carried) -> Values {
-          return {
-              e.fmax(carried[0], e.load(e.f32, e.gep(part(which), dv * 4), 4))};
-        });
-    Value top = tops[0];
-    for (int64_t mask : {1, 2, 4, 8, 16})
-      top = e.fmax(top, e.shflXor(top, mask));
-    auto weightOf = [&](Value address) {
-      Value max = e.load(e.f32, e.gep(address, dv * 4), 4);
-      return weight(e, max, top, isEmpty(max));
-    };
-    Value total =
-        e.forLoop(e.i32c(0), splits, e.i32c(1), {e.f32c(0)},
-                  [&](Value which, Values carried) -> Values {
-                    Value address = part(which);
-                    Value sum = e.load(e.f32, e.gep(address, dv * 4 + 4), 4);
-                    return {e.fma(sum, weightOf(address), carried[0])};
-                  })[0];
-    Value empty = isEmpty(top);
-    Value inverse = e.select(
-        empty, e.f32c(0), e.fdiv(e.f32c(1), e.select(empty, e.f32c(1), total)));
-    e.forLoop(lane, e.i32c(dv), e.i32c(32), {}, [&](Value channel, Values) {
-      Value offset = e.sext64(e.shl(channel, 2));
-      Value o = e.forLoop(e.i32c(0), splits, e.i32c(1), {e.f32c(0)},
-                          [&](Value which, Values carried) -> Values {
-                            Value address = part(which);
-                            Value factor = weightOf(address);
-                            Value value =
-                                e.load(e.f32, e.gep(address, offset), 4);
-                            return {e.fma(value, factor, carried[0])};
-                          })[0];
-      writeRow(head, channel, e.fmul(o, inverse));
-      return Values();
-    });
-    e.ifThen(e.eq(lane, e.i32c(0)), {}, [&]() -> Values {
-      Value log = e.fmul(e.fadd(top, e.log2(total)), e.f32c(std::numbers::ln2));
-      Value first =
-          e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
-      Value index =
-          e.add(e.muli(row, plan.spec.qHeads), e.add(first, e.sext64(head)));
-      e.store(e.select(empty, e.f32c(-INFINITY), log),
-              e.gep(argument("lse"), e.shl(index, 2)), 4);
-      return {};
-    });
+    mergeHead(head);
     return Values();
   });
 }

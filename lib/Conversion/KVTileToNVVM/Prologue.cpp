@@ -72,10 +72,10 @@ void Kernel::createFunction() {
   sharedFlag = e.gep(sharedState, sharedFloats(plan) * 4);
 
   Value thread = e.threadId();
-  lane = e.and_(thread, e.i32c(31));
+  lane = e.bitAnd(thread, e.i32c(31));
   warp = e.lshr(thread, 5);
   g = e.lshr(lane, 2);
-  t = e.and_(lane, e.i32c(3));
+  t = e.bitAnd(lane, e.i32c(3));
 }
 
 Value Kernel::loadIndex(llvm::StringRef array, Value index) {
@@ -160,7 +160,11 @@ void Kernel::findVisible() {
   endVisible = e.select(e.slt(position, e.i32c(0)), e.i32c(0), endVisible);
 }
 
+Value Kernel::firstHead() {
+  return e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
+}
+
 Value Kernel::headOfColumn(Value column) {
-  Value head = plan.packed() ? e.and_(column, e.i32c(3)) : column;
+  Value head = plan.packed() ? e.bitAnd(column, e.i32c(3)) : column;
   return e.smin(head, e.addi(validHeads, -1));
 }

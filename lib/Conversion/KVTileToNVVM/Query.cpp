@@ -18,8 +18,7 @@ using namespace kvcache::gpu;
 Values Kernel::rawQuery(tile::PageClass pageClass) {
   int64_t d = plan.spec.headDim;
   Value head = headOfColumn(g);
-  Value first =
-      e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
+  Value first = firstHead();
   Value index =
       e.add(e.add(e.muli(row, plan.spec.qHeads), first), e.sext64(head));
   Value base = e.gep(argument("q"), e.muli(index, d * 2));
@@ -50,7 +49,7 @@ Query Kernel::normalised(Values raw) {
   for (int64_t mask : {1, 2})
     most = e.fmax(most, e.shflXor(most, mask));
   // The exponent field alone: 2^floor(log2(most)), and its inverse.
-  Value bits = e.and_(e.toInt(most), e.i32c(0x7f800000));
+  Value bits = e.bitAnd(e.toInt(most), e.i32c(0x7f800000));
   Value inverse = e.toFloat(e.sub(e.i32c(254 << 23), bits));
   Value factor = e.toFloat(bits);
   Query result;
@@ -96,8 +95,7 @@ Query Kernel::loadQuery(tile::PageClass pageClass) {
 
 Values Kernel::loadSlopes() {
   Values result;
-  Value first =
-      e.add(e.muli(kvHead, plan.spec.group()), e.muli(chunk, plan.heads));
+  Value first = firstHead();
   for (int64_t c : {0, 1}) {
     Value head = headOfColumn(e.addi(e.shl(t, 1), c));
     Value index = e.add(first, e.sext64(head));

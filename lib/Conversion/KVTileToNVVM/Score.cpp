@@ -114,7 +114,7 @@ Kernel::Folded Kernel::foldTile(Value scaleRow, int64_t keyTile,
   Value halfUnit;
   if (type == ScaleType::F16) {
     Value bits = e.shl(e.addi(negative, 15), 10);
-    halfUnit = e.or_(bits, e.shl(bits, 16));
+    halfUnit = e.bitOr(bits, e.shl(bits, 16));
   }
   for (int64_t r : {0, 1}) {
     Value q = query.registers[2 * keyTile + r];

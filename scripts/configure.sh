@@ -4,10 +4,10 @@
 set -euo pipefail
 build=$1
 root=$(cd "$(dirname "$0")/.." && pwd)
-llvm=/usr/lib/llvm-22
+llvm=/usr/lib/llvm-22 # Debian puts clang-22 on PATH; plain names keep ccache hits across trees
 cmake -G Ninja -S "$root" -B "$build" \
   -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_C_COMPILER=$llvm/bin/clang -DCMAKE_CXX_COMPILER=$llvm/bin/clang++ \
+  -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
   -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
   -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld \
   -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld \

@@ -43,10 +43,8 @@ static void addSequence(const KvKernel &kernel, const Sequence &s,
   t.indptr.push_back(int32_t(t.rowSeq.size()));
   t.lengths.push_back(int32_t(s.length));
   t.sealedPages.push_back(int32_t(s.sealed));
-  std::copy(s.sealedTable.begin(), s.sealedTable.end(),
-            t.sealedTable.begin() + row * t.stride);
-  std::copy(s.openTable.begin(), s.openTable.end(),
-            t.openTable.begin() + row * t.stride);
+  std::ranges::copy(s.sealedTable, t.sealedTable.begin() + row * t.stride);
+  std::ranges::copy(s.openTable, t.openTable.begin() + row * t.stride);
   t.maxSplits = std::max(
       t.maxSplits,
       kvcache_num_splits(s.length, s.sealed, kernel.info.page_tokens,

@@ -38,11 +38,11 @@ KvStatus kvcache_kernel_create(const KvKernelInfo *info,
 }
 
 KvStatus kvcache_kernel_load(const char *path, const char *tier,
-                             uint64_t expected_image_hash, KvKernel **kernel) {
+                             uint64_t expectedImageHash, KvKernel **kernel) {
   return guarded([&]() -> Error {
     if (!path || !kernel)
       return invalid("path and kernel must not be null");
-    return loadPackage(path, tier ? tier : "", expected_image_hash, *kernel);
+    return loadPackage(path, tier ? tier : "", expectedImageHash, *kernel);
   });
 }
 
@@ -138,20 +138,20 @@ KvStatus kvcache_sequence_truncate(KvCache *cache, int64_t sequence,
 }
 
 KvStatus kvcache_append(KvCache *cache, int64_t sequence, const void *k,
-                        const void *v, int64_t tokens, int64_t *refused_row) {
+                        const void *v, int64_t tokens, int64_t *refusedRow) {
   int64_t row = -1;
   KvStatus status = locked(
       cache, [&](KvCache &c) { return c.append(sequence, k, v, tokens, row); });
-  if (refused_row)
-    *refused_row = row;
+  if (refusedRow)
+    *refusedRow = row;
   return status;
 }
 
 KvStatus kvcache_attend(KvCache *cache, const void *q, const int64_t *sequences,
-                        const int64_t *q_lens, int64_t batch,
+                        const int64_t *qLens, int64_t batch,
                         const float *slopes, void *out, float *lse) {
   return locked(cache, [&](KvCache &c) {
-    return c.attend(q, sequences, q_lens, batch, slopes, out, lse);
+    return c.attend(q, sequences, qLens, batch, slopes, out, lse);
   });
 }
 
@@ -160,9 +160,9 @@ KvStatus kvcache_read(KvCache *cache, int64_t sequence, float *k, float *v) {
 }
 
 KvStatus kvcache_dump(KvCache *cache, int64_t sequence, void *buffer,
-                      size_t buffer_bytes, size_t *size) {
+                      size_t bufferBytes, size_t *size) {
   return locked(cache, [&](KvCache &c) {
-    return c.dump(sequence, buffer, buffer_bytes, *size);
+    return c.dump(sequence, buffer, bufferBytes, *size);
   });
 }
 
@@ -179,11 +179,11 @@ KvStatus kvcache_stats(KvCache *cache, KvCacheStats *stats) {
 
 KvStatus kvcache_check_tables(const KvKernelInfo *info,
                               const KvAttendArgs *args,
-                              const KvTableSizes *sizes, int64_t extra_tokens) {
+                              const KvTableSizes *sizes, int64_t extraTokens) {
   return guarded([&]() -> Error {
     if (!info || !args || !sizes)
       return invalid("info, args and sizes must not be null");
-    return checkTables(*info, *args, *sizes, extra_tokens);
+    return checkTables(*info, *args, *sizes, extraTokens);
   });
 }
 
@@ -218,20 +218,20 @@ KvStatus kvcache_attend_tables(KvKernel *kernel, const KvAttendArgs *args,
 }
 
 KvStatus kvcache_append_slots(KvKernel *kernel, const KvAppendArgs *args,
-                              int64_t rows, int64_t open_pool_pages,
-                              int64_t *refused_row) {
+                              int64_t rows, int64_t openPoolPages,
+                              int64_t *refusedRow) {
   return guarded([&]() -> Error {
     if (!kernel || !args)
       return invalid("kernel and args must not be null");
     const auto *slots = static_cast<const int64_t *>(args->slots);
-    int64_t count = open_pool_pages * kernel->info.page_tokens;
+    int64_t count = openPoolPages * kernel->info.page_tokens;
     for (int64_t r = 0; r < rows; ++r)
       if (slots[r] < -1 || slots[r] >= count)
         return invalid("slot ", slots[r], " at position ", r,
                        ", expected -1 (padding) or 0 to ", count - 1);
     int64_t row = runAppend(*kernel, *args, rows);
-    if (refused_row)
-      *refused_row = row;
+    if (refusedRow)
+      *refusedRow = row;
     if (row >= 0)
       return invalid("row ", row,
                      " cannot be stored: a key or value is not "

@@ -110,7 +110,7 @@ static Error parseInfo(const Json &root, KvKernelInfo &info) {
   if (Error e = getString(root, "dtype", dtype))
     return e;
   const char *names[] = {"f32", "f16", "bf16"};
-  auto *found = std::find(std::begin(names), std::end(names), dtype);
+  auto *found = std::ranges::find(names, dtype);
   if (found == std::end(names))
     return bad("'dtype' is ", show(dtype), ", expected f32, f16 or bf16");
   info.dtype = found - names;
@@ -130,8 +130,8 @@ static Error parseEntries(const Json &root, Manifest &m) {
       return e;
     const std::string &name = m.entries[i];
     bool symbol = !name.empty() && name.size() < 1024 &&
-                  std::all_of(
-                      name.begin(), name.end(),
+                  std::ranges::all_of(
+                      name,
                       [](unsigned char c) {
                         return std::isalnum(c) || c == '_' || c == '.';
                       });

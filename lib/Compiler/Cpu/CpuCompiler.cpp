@@ -85,8 +85,7 @@ Expected<CpuKernel> kvcache::compileForCpu(const KernelSpec &spec, CpuTier tier,
   kernel.lowerMs = code.lowerMs;
   kernel.optimizeMs = code.optimizeMs;
   kernel.emitMs = code.emitMs;
-  std::copy(std::begin(entryNames), std::end(entryNames),
-            kernel.entries.begin());
+  llvm::copy(entryNames, kernel.entries.begin());
   return kernel;
 }
 

@@ -5,11 +5,11 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
-#include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
-#include "kvcache/Conversion/Materialize/Materialize.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"
+#include "kvcache/Conversion/Materialize/Materialize.h"
+#include "kvcache/Conversion/OutlineKernels/OutlineKernels.h"
 #include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
@@ -36,6 +36,7 @@ void registerAllDialects(mlir::DialectRegistry &registry) {
 void registerAllPasses() {
   mlir::registerAllPasses();
   registerKVCachePasses();
+  registerOutlineKernelsPasses();
   registerKVTilePasses();
   registerKVTileToNVVMPasses();
   registerPipelines();

@@ -3,6 +3,7 @@
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/Materialize/Materialize.h"
+#include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "kvcache/Pipelines/Pipelines.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -59,6 +60,8 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
 }
 
 void kvcache::buildToReferencePipeline(OpPassManager &pm) {
+  // Before anything changes: messages should point at what was written.
+  pm.addPass(createVerifyLinearPass());
   // A cache is followed within one function only.
   pm.addPass(createInlinerPass());
   pm.addPass(createKVCacheLowerToReferencePass());
@@ -67,6 +70,8 @@ void kvcache::buildToReferencePipeline(OpPassManager &pm) {
 }
 
 void kvcache::buildToCpuPipeline(OpPassManager &pm) {
+  // Caches are changed in place: nobody may still look at the old one.
+  pm.addPass(createVerifyLinearPass());
   // Fusion looks within one function, as the lowering of caches does.
   pm.addPass(createInlinerPass());
   buildFusePipeline(pm);

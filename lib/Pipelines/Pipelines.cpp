@@ -6,6 +6,7 @@
 #include "kvcache/Pipelines/Pipelines.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVTileToNVVM.h"
+#include "kvcache/Conversion/OutlineKernels/OutlineKernels.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
@@ -23,6 +24,13 @@ void buildFusePipeline(OpPassManager &pm) {
 }
 
 void buildToPTXPipeline(OpPassManager &pm, const ToPTXOptions &options) {
+  pm.addPass(createVerifyLinearPass());
+  buildFusePipeline(pm);
+  // No later stage aborts or takes another path.
+  VerifyTargetLegalPassOptions legal;
+  legal.target = options.target;
+  pm.addPass(createVerifyTargetLegalPass(legal));
+  pm.addPass(createOutlineKernelsPass());
   KVTileChooseSchedulePassOptions choose;
   choose.target = options.target;
   choose.overrides = options.schedule;

@@ -204,3 +204,33 @@ func.func @scales_do_not_divide(%q: tensor<1x8x64xf16>, %p: tensor<9x8x16x64xi8>
   %o, %l = kvcache.attention %q, %k, %k : tensor<1x8x64xf16>, tensor<1x8x16x64xf16>, tensor<1x8x16x64xf16> -> tensor<1x8x64xf16>, tensor<1x8xf32>
   return %o : tensor<1x8x64xf16>
 }
+
+// -----
+
+!cache = !kvcache.cache<kv = 8, d = 64, open = f16, #kvcache.format<kivi4>, unassigned>
+
+// The contents are those before the seal: attending to %c would come too late.
+// CHECK-LABEL: @replaced_between
+// CHECK: kvcache.read
+func.func @replaced_between(%q: tensor<3x8x64xf16>, %c: !cache) -> (tensor<3x8x64xf16>, !cache) {
+  %k, %v, %n = kvcache.read %c : !cache -> tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32>, tensor<?xi32>
+  %new = kvcache.seal %c : !cache
+  // expected-remark @below {{not fused: the cache is replaced between its read and the attention}}
+  %o, %l = kvcache.attention %q, %k, %v lengths(%n : tensor<?xi32>) : tensor<3x8x64xf16>, tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32> -> tensor<3x8x64xf16>, tensor<3x8xf32>
+  return %o, %new : tensor<3x8x64xf16>, !cache
+}
+
+// -----
+
+!cache = !kvcache.cache<kv = 8, d = 64, open = f16, #kvcache.format<kivi4>, unassigned>
+
+// CHECK-LABEL: @replaced_after
+// CHECK-NOT: kvcache.read
+// CHECK: kvcache.attention %{{.*}}, %[[C:.*]] : {{.*}}!kvcache.cache
+// CHECK-NEXT: kvcache.seal %[[C]]
+func.func @replaced_after(%q: tensor<3x8x64xf16>, %c: !cache) -> (tensor<3x8x64xf16>, !cache) {
+  %k, %v, %n = kvcache.read %c : !cache -> tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32>, tensor<?xi32>
+  %o, %l = kvcache.attention %q, %k, %v lengths(%n : tensor<?xi32>) : tensor<3x8x64xf16>, tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32> -> tensor<3x8x64xf16>, tensor<3x8xf32>
+  %new = kvcache.seal %c : !cache
+  return %o, %new : tensor<3x8x64xf16>, !cache
+}

@@ -363,6 +363,17 @@ static bool fuseExternal(AttentionOp op, std::string &reason) {
 // read + attention
 //===----------------------------------------------------------------------===//
 
+/// Whether `cache` may have been replaced when `op` runs: a user that could do
+/// so (append, seal, a branch, a call) is not plainly behind it.
+static bool mayBeReplacedBefore(Value cache, AttentionOp op) {
+  return llvm::any_of(cache.getUsers(), [&](Operation *user) {
+    if (isa<ReadOp, AttentionOp>(user))
+      return false;
+    Operation *here = op->getBlock()->findAncestorOpInBlock(*user);
+    return !here || !op->isBeforeInBlock(here);
+  });
+}
+
 static bool fuseRead(AttentionOp op, ReadOp read, std::string &reason) {
   if (op.getK() != read.getK() || op.getV() != read.getV()) {
     reason = "keys and values are not k and v of one read";
@@ -384,6 +395,10 @@ static bool fuseRead(AttentionOp op, ReadOp read, std::string &reason) {
   }
   if (!onlyFusedUsers(op, {read.getOperation()}, reason))
     return false;
+  if (mayBeReplacedBefore(read.getCache(), op)) {
+    reason = "the cache is replaced between its read and the attention";
+    return false;
+  }
   attendTo(op, read.getCache());
   read->erase();
   return true;

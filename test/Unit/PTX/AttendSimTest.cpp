@@ -7,11 +7,13 @@
 //===----------------------------------------------------------------------===//
 #include "CacheModel.h"
 #include "kvcache/Compiler/GpuCompiler.h"
+#include "kvcache/Support/Npy.h"
 #include "kvcache/sim.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 using namespace kvcache;
 using namespace kvcache::test;
@@ -334,4 +336,103 @@ TEST(AttendSim, BatchDoesNotMatter) {
   Output second = run(kernel, again);
   EXPECT_EQ(first.out, second.out);
   EXPECT_EQ(first.lse, second.lse);
+}
+
+/// An f16 array of the shipped capture.
+static std::vector<uint16_t> capture(const char *name) {
+  auto read = readNpy(std::string(KVCACHE_CAPTURE) + "/" + name);
+  if (auto *bad = std::get_if<NpyError>(&read)) {
+    ADD_FAILURE() << bad->message;
+    return {};
+  }
+  const NpyArray &array = std::get<NpyArray>(read);
+  std::vector<uint16_t> bits(array.elements());
+  std::memcpy(bits.data(), array.data.data(), array.data.size());
+  return bits;
+}
+
+// Real keys, values and queries: three prefixes of one text.
+TEST(AttendSim, RealCapture) {
+  std::vector<uint16_t> k = capture("k.npy"), v = capture("v.npy"),
+                        q = capture("q.npy");
+  ASSERT_FALSE(k.empty() || v.empty() || q.empty());
+  std::vector<int32_t> lengths = {993, 1008, 1024};
+  Contents contents;
+  contents.element = [&](bool isValue, int64_t, int64_t h, int64_t t,
+                         int64_t c) {
+    return fromBits16(Element::F16, (isValue ? v : k)[(t * 3 + h) * 64 + c]);
+  };
+  for (int32_t n : lengths) // queries are those of positions 992..1023
+    contents.query.insert(contents.query.end(),
+                          q.begin() + (n - 1 - 992) * 9 * 64,
+                          q.begin() + (n - 992) * 9 * 64);
+  for (const char *format : {"f16", "int8", "kivi4", "kivi4,recent=0",
+                             "key=i4:channel:g32:sym,value=i4:token:g32:sym"}) {
+    SCOPED_TRACE(format);
+    Case c{.format = format, .qHeads = 9, .kvHeads = 3, .lengths = lengths};
+    CacheModel model(specOf(c), lengths, 1, 0, 0xffff, &contents);
+    compare(model, run(compiled(c), model));
+  }
+}
+
+/// A random legal point; the same seed gives the same one.
+static Case randomCase(uint32_t seed, std::string &format) {
+  std::mt19937 random(seed);
+  auto pick = [&](auto... options) {
+    std::common_type_t<decltype(options)...> all[] = {options...};
+    return all[random() % sizeof...(options)];
+  };
+  Case c{.format = ""};
+  c.dtype = pick(Element::F16, Element::F16, Element::BF16);
+  c.kvHeads = pick(1, 1, 2);
+  c.qHeads = c.kvHeads * pick(1, 3, 4, 5, 7, 8, 16);
+  c.headDim = pick(16, 48, 64, 80, 96, 112, 128, 192, 256);
+  c.valueDim = random() % 3 ? c.headDim : pick(16, 32, 64, 96, 144);
+  int64_t page = pick(16, 32, 64, 128);
+  auto side = [&](bool isValue) -> std::string {
+    std::string element = pick("f16", "bf16", "i8", "i4", "i8", "i4");
+    if (element[0] != 'i')
+      return element;
+    int64_t all = isValue ? c.valueDim : page;
+    std::vector<int64_t> groups;
+    for (int64_t g = 1; g <= all; ++g)
+      if (all % g == 0)
+        groups.push_back(g);
+    int64_t group = random() % 2 ? groups[random() % groups.size()] : all;
+    return element + (isValue ? ":token:g" : ":channel:g") +
+           std::to_string(group) + pick(":asym", ":asym", ":sym") +
+           pick("", "", ":sbf16", ":sf32");
+  };
+  format = "key=" + side(false) + ",value=" + side(true) +
+           ",page=" + std::to_string(page);
+  if (random() % 2)
+    format += ",recent=" + std::to_string(pick(1, 20, 100));
+  if (random() % 4 == 0)
+    format += ",sinks=" + std::to_string(pick(1, 17, 64));
+  c.lengths = {int32_t(random() % 400), int32_t(random() % 60)};
+  if (random() % 3 == 0)
+    c.window = pick(1, 5, 64, 100, 1000);
+  if (random() % 5 == 0)
+    c.softcap = pick(1.5, 30.0);
+  c.alibi = random() % 5 == 0;
+  c.schedule = pick("", "", "", "subnormal_codes=false", "warps=2",
+                    "split_tokens=64", "warps=8,q_pack=2");
+  c.target = pick("sm_80", "sm_86", "sm_90");
+  return c;
+}
+
+// KVCACHE_SIM_POINTS sets how many, KVCACHE_SIM_SEED the first seed.
+TEST(AttendSim, RandomPoints) {
+  const char *points = std::getenv("KVCACHE_SIM_POINTS");
+  const char *first = std::getenv("KVCACHE_SIM_SEED");
+  uint32_t seed = first ? uint32_t(std::atoi(first)) : 1;
+  for (int i = 0, n = points ? std::atoi(points) : 12; i < n; ++i, ++seed) {
+    std::string format;
+    Case c = randomCase(seed, format);
+    c.format = format.c_str();
+    check(c, seed);
+    ASSERT_FALSE(HasFailure()) << "KVCACHE_SIM_SEED=" << seed
+                               << " KVCACHE_SIM_POINTS=1 AttendSimTest "
+                                  "--gtest_filter=AttendSim.RandomPoints";
+  }
 }

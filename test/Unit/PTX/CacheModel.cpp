@@ -20,7 +20,8 @@ float test::fromBits16(Element dtype, uint16_t bits) {
 }
 
 CacheModel::CacheModel(KernelSpec given, std::vector<int32_t> lens,
-                       uint32_t seed, int64_t splitTokens, uint16_t poison)
+                       uint32_t seed, int64_t splitTokens, uint16_t poison,
+                       const Contents *contents)
     : spec(std::move(given)), lengths(std::move(lens)), random(seed) {
   spec.verify();
   image = std::get<PageImage>(PageImage::create(
@@ -55,6 +56,8 @@ CacheModel::CacheModel(KernelSpec given, std::vector<int32_t> lens,
     query.push_back(toBits16(spec.dtype, normal(random)));
   for (int64_t h = 0; h < spec.qHeads; ++h)
     slopes.push_back(std::exp2(-8.0f * float(h + 1) / float(spec.qHeads)));
+  if (contents)
+    query = contents->query;
   keys.resize(lengths.size());
   values.resize(lengths.size());
   // Pages in an order of their own, over all sequences.
@@ -68,7 +71,7 @@ CacheModel::CacheModel(KernelSpec given, std::vector<int32_t> lens,
       bool sealed = p >= sinks && p < sinks + sealedPages[s];
       (sealed ? sealedTable : openTable)[s * tableStride + p] = numbers[next++];
     }
-    fillSequence(s);
+    fillSequence(s, contents);
   }
 }
 
@@ -79,22 +82,33 @@ float &CacheModel::element(bool isValue, int64_t s, int64_t head, int64_t token,
   return all[(head * lengths[s] + token) * dim + channel];
 }
 
-void CacheModel::fillSequence(int64_t s) {
+void CacheModel::fillRandom(int64_t s) {
   std::normal_distribution<float> normal;
-  int64_t n = lengths[s], page = spec.format.page;
-  for (bool isValue : {false, true}) {
-    int64_t dim = isValue ? spec.valueDim : spec.headDim;
-    (isValue ? values : keys)[s].resize(spec.kvHeads * n * dim);
+  for (bool isValue : {false, true})
     for (int64_t h = 0; h < spec.kvHeads; ++h)
-      for (int64_t c = 0; c < dim; ++c) {
+      for (int64_t c = 0; c < (isValue ? spec.valueDim : spec.headDim); ++c) {
         // Channels with means and scales of their own, as real ones have.
         float mean = 2 * normal(random),
               scale = std::exp(0.7f * normal(random));
-        for (int64_t t = 0; t < n; ++t)
+        for (int64_t t = 0; t < lengths[s]; ++t)
           element(isValue, s, h, t, c) = fromBits16(
               spec.dtype, toBits16(spec.dtype, mean + scale * normal(random)));
       }
-  }
+}
+
+void CacheModel::fillSequence(int64_t s, const Contents *contents) {
+  int64_t n = lengths[s], page = spec.format.page;
+  keys[s].resize(spec.kvHeads * n * spec.headDim);
+  values[s].resize(spec.kvHeads * n * spec.valueDim);
+  if (!contents)
+    fillRandom(s);
+  else
+    for (bool isValue : {false, true})
+      for (int64_t h = 0; h < spec.kvHeads; ++h)
+        for (int64_t t = 0; t < n; ++t)
+          for (int64_t c = 0; c < (isValue ? spec.valueDim : spec.headDim); ++c)
+            element(isValue, s, h, t, c) =
+                contents->element(isValue, s, h, t, c);
   int64_t openBytes =
       openRecordBytes(spec.dtype, page, spec.headDim, spec.valueDim);
   for (int64_t h = 0; h < spec.kvHeads; ++h)

@@ -13,10 +13,18 @@
 #include "kvcache/Kernel/KernelSpec.h"
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <vector>
 
 namespace kvcache::test {
+
+/// Given contents instead of random ones.
+struct Contents {
+  /// (is a value, sequence, kv head, token, channel)
+  std::function<float(bool, int64_t, int64_t, int64_t, int64_t)> element;
+  std::vector<uint16_t> query; ///< [rows, q_heads, head_dim]
+};
 
 /// Sequences of random tokens, one query row each, stored in pages scattered
 /// over the pools; bytes that no token owns are poison.
@@ -25,7 +33,8 @@ public:
   /// Bytes that no token owns are `poison` (NaN in both 16-bit floats).
   /// `splitTokens` as the schedule has it (0: auto).
   CacheModel(KernelSpec spec, std::vector<int32_t> lengths, uint32_t seed,
-             int64_t splitTokens = 0, uint16_t poison = 0xffff);
+             int64_t splitTokens = 0, uint16_t poison = 0xffff,
+             const Contents *contents = nullptr);
 
   KernelSpec spec;
   PageImage image;
@@ -50,7 +59,8 @@ public:
                  int64_t channel);
 
 private:
-  void fillSequence(int64_t sequence);
+  void fillRandom(int64_t sequence);
+  void fillSequence(int64_t sequence, const Contents *contents);
   void seal(int64_t sequence, int64_t head, int64_t page, uint8_t *record);
   void encodeSide(const TensorImage &side, Section codes, Section scales,
                   Section zeros, int64_t sequence, int64_t head, int64_t page,

@@ -1,8 +1,6 @@
 // RUN: kv-opt %s --kvtile-choose-schedule=target=sm_80 --kvtile-expand-attend --kvtile-to-nvvm | FileCheck %s
 // RUN: kv-opt %s --kvcache-to-ptx=target=sm_90 | FileCheck %s
 
-// CHECK: llvm.mlir.global internal @attend_shared()
-// CHECK-SAME: addr_space = 3
 // CHECK-LABEL: llvm.func @attend(
 // CHECK-SAME: nvvm.kernel
 // CHECK-SAME: nvvm.reqntid = array<i32: 128>
@@ -18,6 +16,8 @@
 // CHECK: nvvm.barrier0
 // CHECK: nvvm.memory.barrier
 // CHECK: llvm.atomicrmw add
+// CHECK: llvm.mlir.global internal @attend_shared()
+// CHECK-SAME: addr_space = 3
 // CHECK-NOT: kvtile.
 kvtile.kernel @attend spec(#kvtile.spec<q_heads = 4, kv_heads = 1,
     head_dim = 64, value_dim = 64, dtype = f16, format = "kivi4">) {}

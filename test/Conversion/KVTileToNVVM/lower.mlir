@@ -19,5 +19,7 @@
 // CHECK: llvm.mlir.global internal @attend_shared()
 // CHECK-SAME: addr_space = 3
 // CHECK-NOT: kvtile.
+// CHECK: llvm.mlir.global internal @attend_shared()
+// CHECK-SAME: addr_space = 3
 kvtile.kernel @attend spec(#kvtile.spec<q_heads = 4, kv_heads = 1,
     head_dim = 64, value_dim = 64, dtype = f16, format = "kivi4">) {}

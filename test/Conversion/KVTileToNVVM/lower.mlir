@@ -16,8 +16,6 @@
 // CHECK: nvvm.barrier0
 // CHECK: nvvm.memory.barrier
 // CHECK: llvm.atomicrmw add
-// CHECK: llvm.mlir.global internal @attend_shared()
-// CHECK-SAME: addr_space = 3
 // CHECK-NOT: kvtile.
 // CHECK: llvm.mlir.global internal @attend_shared()
 // CHECK-SAME: addr_space = 3

@@ -34,7 +34,7 @@ void AttendLowering::emitAccumulate(AccumulateOp op) {
   rescaleOut(rows(op.getAlpha()));
   if (tile.pageClass == PageClass::Open)
     accumulateOpen(p);
-  else if (op.getDotKind() == DotKind::U8S8x2)
+  else if (usesIntegers(image.value))
     emitAccumulateInteger(p);
   else
     accumulateSealed(p);

@@ -76,11 +76,11 @@ private:
   // What one iteration of a page loop works on.
   struct Tile {
     tile::PageClass pageClass;
-    Value record;     ///< its bytes
-    Value nextRecord; ///< the one after, for prefetching
-    Value first;      ///< position of its first token
-    Value count;      ///< stored tokens
-    Value low, high;  ///< visible tokens, relative, inclusive, i32
+    Value record;            ///< its bytes
+    Value ahead, afterAhead; ///< two records in a row, to prefetch
+    Value first;             ///< position of its first token
+    Value count;             ///< stored tokens
+    Value low, high;         ///< visible tokens, relative, inclusive, i32
   };
   /// How an encoding's scales enter the products.
   enum class ScaleMode {
@@ -165,9 +165,40 @@ private:
   void sumProbabilities(Value p, Value tok, int64_t tokens);
   int64_t valueUnit(bool open) const;
 
-  // IntegerScore.cpp, IntegerAccumulate.cpp: products with codes by vpdpbusd.
+  // IntegerProducts.cpp: products with codes by vpdpbusd.
+  /// Rows of queries or probabilities in two signed bytes.
+  struct IntegerRows {
+    const TensorImage *image = nullptr;
+    bool folded = false; ///< the page's scales are part of the rows
+    int64_t length = 0, groups = 0, stride = 0;
+    /// Bytes [groups][n][stride]; per row: S, 1/S, what to add, sum of x.
+    Value hi, lo, factor, inverse, correction, sum;
+  };
+  bool usesIntegers(const TensorImage &t) const;
+  IntegerRows makeIntegerRows(const TensorImage &t);
+  Values forVectors(
+      int64_t length, mlir::ValueRange inits,
+      llvm::function_ref<Values(Value i, int64_t width, mlir::ValueRange)>
+          body);
+  std::pair<Value, Value> rowScales(const IntegerRows &r, Value g, Value i,
+                                    int64_t width);
+  void quantizeRows(const IntegerRows &r, Value x, int64_t rowStride);
+  Value rowElement(const IntegerRows &r, Value x, int64_t rowStride, Value g,
+                   int64_t head, Value i, int64_t width);
+  void scaleRows(const IntegerRows &r, Value x, int64_t rowStride, Value first,
+                 int64_t together);
+  void splitRows(const IntegerRows &r, Value x, int64_t rowStride, Value first,
+                 int64_t together);
+  void storeBytes(const IntegerRows &r, Value shifted, Value place);
+  void dotUnit(const IntegerRows &r,
+               llvm::ArrayRef<llvm::SmallVector<Value>> codes, Value group,
+               Value at, Values &acc);
+  Value combine(const IntegerRows &r, Value group, int64_t head, Value hi,
+                Value lo);
   void emitScoreInteger();
   void emitAccumulateInteger(Value p);
+  void addIntegerBlocks(const IntegerRows &r, Value group, Value tok, Value ch,
+                        llvm::ArrayRef<int64_t> widths);
 
   tile::KernelOp kernel;
   KernelSpec spec;
@@ -182,6 +213,7 @@ private:
   // Function scope.
   Fields fields;
   Value query, querySums, foldedQuery, foldedZeros, out, foldedP, pSums;
+  IntegerRows integerKeys, integerValues;
   /// Memory of [N][T] f32, and the tensor that each piece holds.
   struct Buffer {
     Value memory, holds;
@@ -190,7 +222,7 @@ private:
 
   // Item scope.
   Value split, seq, kvHead, chunk, row, position, length;
-  Value firstPage, endPage, runIsSealed;
+  Value firstPage, endPage, regionEnd, runIsSealed;
 
   // Tile scope.
   Tile tile;

@@ -257,7 +257,7 @@ Value CpuBuilder::reduce(Value v, bool isMax) {
   return extract(v, 0);
 }
 
-Value CpuBuilder::reduceEach(ArrayRef<Value> vectors) {
+Value CpuBuilder::reduceEach(ArrayRef<Value> vectors, bool isMax) {
   int64_t n = lengthOf(vectors.front());
   Values level(vectors);
   level.resize(n, fsplat(n, 0.0));
@@ -276,8 +276,9 @@ Value CpuBuilder::reduceEach(ArrayRef<Value> vectors) {
         low.push_back(base);
         high.push_back(base + w);
       }
-      next.push_back(fadd(vector::ShuffleOp::create(*this, a, b, low),
-                          vector::ShuffleOp::create(*this, a, b, high)));
+      Value x = vector::ShuffleOp::create(*this, a, b, low);
+      Value y = vector::ShuffleOp::create(*this, a, b, high);
+      next.push_back(isMax ? fmax(x, y) : fadd(x, y));
     }
     level = next;
   }

@@ -94,9 +94,9 @@ public:
   Value exp2(Value x);
   Value log2(Value x); ///< normal positive numbers
   Value reduce(Value vector, bool isMax);
-  /// The sums of each of the vectors (all of n lanes, n a power of two, at most
-  /// n of them) as the lanes of one vector of n lanes.
-  Value reduceEach(llvm::ArrayRef<Value> vectors);
+  /// The sums (maxima) of each of the vectors (all of n lanes, n a power of
+  /// two, at most n of them) as the lanes of one vector of n lanes.
+  Value reduceEach(llvm::ArrayRef<Value> vectors, bool isMax = false);
   Value extract(Value vector, int64_t lane);
   Value slice(Value vector, int64_t offset, int64_t count);
   /// Lengthens a vector with zeros.

@@ -95,6 +95,10 @@ LogicalResult AttendLowering::run() {
   foldedP = b.scratch(n * tokens * 4);
   pSums = b.scratch(128);
   querySums = b.scratch((d / 4 + 1) * npad * 4);
+  if (usesIntegers(image.key))
+    integerKeys = makeIntegerRows(image.key);
+  if (usesIntegers(image.value))
+    integerValues = makeIntegerRows(image.value);
   bool failed = false;
   b.loop(function.getArgument(1), function.getArgument(2), 1,
          [&](Value item) { failed |= mlir::failed(emitItem(item)); });
@@ -139,6 +143,7 @@ void AttendLowering::findRun(const SequenceSplits &s) {
   Value start =
       b.select(isSink, b.i64(0), b.select(isTail, sealedEnd, s.sinks));
   Value end = b.select(isSink, s.sinks, b.select(isTail, s.pages, sealedEnd));
+  regionEnd = end;
   firstPage = b.add(start, b.mul(number, s.step));
   endPage = b.min(b.add(firstPage, s.step), end);
   Value notSink = b.lessEqual(s.sinkSplits, split);
@@ -180,6 +185,12 @@ void AttendLowering::emitLoadQuery(LoadQueryOp op) {
            [&](Value ch) { loadQueryBlock(head, valid, i, ch, w); });
     if (whole < d)
       loadQueryBlock(head, valid, i, b.i64(whole), d - whole);
+  }
+  // Scales that stay outside the sum: the rows are the same for every page.
+  if (usesIntegers(image.key)) {
+    if (!integerKeys.folded)
+      quantizeRows(integerKeys, query, dpad);
+    return;
   }
   if (modeOf(image.key) == ScaleMode::Fold &&
       image.key.encoding.scale != ScaleKind::Channel)
@@ -258,9 +269,15 @@ void AttendLowering::enterTile(PageClass pageClass, Value page, Value end) {
   tile = {};
   tile.pageClass = pageClass;
   tile.record = recordOf(pageClass, page);
-  Value next = b.min(b.add(page, 1), b.sub(end, b.i64(1)));
-  if (pageClass == PageClass::Sealed && schedule.getPrefetchBytes())
-    tile.nextRecord = recordOf(pageClass, next);
+  if (pageClass == PageClass::Sealed && schedule.getPrefetchBytes()) {
+    int64_t pages = schedule.getPrefetchBytes() / image.recordBytes();
+    Value last = b.sub(end, b.i64(1));
+    auto ahead = [&](int64_t by) {
+      return recordOf(pageClass, b.min(b.add(page, by), last));
+    };
+    tile.ahead = pages ? ahead(pages) : tile.record;
+    tile.afterAhead = ahead(pages + 1);
+  }
   tile.first = b.mul(page, tokens);
   tile.count = b.min(b.sub(length, tile.first), b.i64(tokens));
 }
@@ -276,6 +293,9 @@ LogicalResult AttendLowering::emitPageLoop(PageLoopOp op) {
   auto [firstToken, lastToken] = visibleTokens(mask);
   Value from = b.max(firstPage, b.div(firstToken, tokens));
   Value to = b.min(endPage, b.div(b.add(lastToken, tokens), tokens));
+  // The pages after the run belong to the next split, most likely the next
+  // item.
+  Value seen = b.min(regionEnd, b.div(b.add(lastToken, tokens), tokens));
   Value mine = pageClass == PageClass::Sealed
                    ? runIsSealed
                    : arith::XOrIOp::create(
@@ -294,7 +314,7 @@ LogicalResult AttendLowering::emitPageLoop(PageLoopOp op) {
   }
   bool failed = false;
   Values results = b.loop(from, to, 1, inits, [&](Value page, ValueRange args) {
-    enterTile(pageClass, page, to);
+    enterTile(pageClass, page, seen);
     tile.low = b.toI32(b.max(b.sub(firstToken, tile.first), b.i64(0)));
     tile.high = b.toI32(b.min(b.sub(lastToken, tile.first), b.i64(tokens - 1)));
     rowMemory.clear();
@@ -320,11 +340,12 @@ LogicalResult AttendLowering::emitPageLoop(PageLoopOp op) {
 
 void AttendLowering::prefetchAhead(Value i, int64_t count, bool values) {
   int64_t distance = schedule.getPrefetchBytes();
-  if (!distance || !tile.nextRecord)
+  if (!tile.ahead)
     return;
   // The record in the order of use: keys' share, then values', with scales
   // spread over both.
   int64_t total = image.recordBytes();
+  distance %= total;
   int64_t k = image.size(Section::KCodes), v = image.size(Section::VCodes);
   int64_t keyShare = llvm::alignTo(total * k / (k + v), 64);
   int64_t begin = values ? keyShare : 0;
@@ -334,7 +355,7 @@ void AttendLowering::prefetchAhead(Value i, int64_t count, bool values) {
   for (int64_t line = 0; line < lines; ++line) {
     Value ahead = b.add(done, begin + distance + line * 64);
     Value here = b.less(ahead, b.i64(total));
-    Value base = b.select(here, tile.record, tile.nextRecord);
+    Value base = b.select(here, tile.ahead, tile.afterAhead);
     Value past = b.sub(ahead, b.i64(total));
     b.prefetch(b.at(base, b.select(here, ahead, past)));
   }

@@ -37,7 +37,7 @@ void AttendLowering::emitScore(ScoreOp op) {
   accBuffers[op.getResult()] = scores;
   if (tile.pageClass == PageClass::Open)
     return scoreOpen();
-  if (op.getDotKind() == DotKind::U8S8x2)
+  if (usesIntegers(image.key))
     return emitScoreInteger();
   scoreSealed();
 }

@@ -62,8 +62,10 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
 void kvcache::buildToReferencePipeline(OpPassManager &pm) {
   // Before anything changes: messages should point at what was written.
   pm.addPass(createVerifyLinearPass());
-  // A cache is followed within one function only.
+  // A cache is followed within one function only: callees are inlined, and
+  // what is left of them has no users.
   pm.addPass(createInlinerPass());
+  pm.addPass(createSymbolDCEPass());
   pm.addPass(createKVCacheLowerToReferencePass());
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
@@ -74,6 +76,7 @@ void kvcache::buildToCpuPipeline(OpPassManager &pm) {
   pm.addPass(createVerifyLinearPass());
   // Fusion looks within one function, as the lowering of caches does.
   pm.addPass(createInlinerPass());
+  pm.addPass(createSymbolDCEPass());
   buildFusePipeline(pm);
   pm.addPass(createKVCacheMaterializePass());
   // What has to do with no cache: quantize, attention on plain tensors, ...

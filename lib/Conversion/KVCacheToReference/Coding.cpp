@@ -248,21 +248,30 @@ Values kvcache::lowerDequantize(Emitter &e, DequantizeOp op) {
 // page_gather
 //===----------------------------------------------------------------------===//
 
-/// The lengths of the attention that reads a gathered tensor, if that is what
-/// it is for: entries of pages past them are not part of anything.
-static Value lengthsOfUse(Value gathered) {
-  Value lengths;
+/// The one attention that reads a gathered tensor, if that is what it is for:
+/// entries of pages past its lengths are not part of anything.
+static AttentionOp attentionOfUse(Value gathered) {
+  AttentionOp attention;
   for (Operation *user : gathered.getUsers()) {
-    Value found;
-    if (auto attention = dyn_cast<AttentionOp>(user))
-      found = attention.getLengths();
-    else if (isa<DequantizeOp, tensor::CastOp>(user))
-      found = lengthsOfUse(user->getResult(0));
-    if (!found || (lengths && lengths != found))
+    auto found = dyn_cast<AttentionOp>(user);
+    if (isa<DequantizeOp, tensor::CastOp>(user))
+      found = attentionOfUse(user->getResult(0));
+    if (!found || (attention && attention != found))
       return {};
-    lengths = found;
+    attention = found;
   }
-  return lengths;
+  return attention && attention.getLengths() ? attention : AttentionOp();
+}
+
+/// Tokens of one page in the attention's counting: a gathered array of scales
+/// has fewer rows. At least 1 where sizes are dynamic.
+static Value tokensOfPage(Emitter &e, AttentionOp attention, Value columns) {
+  auto k = cast<RankedTensorType>(attention.getK().getType());
+  int64_t tokens = k.getDimSize(layoutDims(attention.getLayout(), 4).token);
+  if (ShapedType::isDynamic(tokens))
+    return e.index(1);
+  return e.createOrFold<arith::DivUIOp>(e.index(tokens),
+                                        e.maxS(columns, e.index(1)));
 }
 
 Values kvcache::lowerPageGather(Emitter &e, PageGatherOp op) {
@@ -276,7 +285,7 @@ Values kvcache::lowerPageGather(Emitter &e, PageGatherOp op) {
   Values sizes = pageSizes;
   sizes[0] = e.dim(table, 0);
   sizes[dims.token] = e.mul(columns, tokens);
-  Value lengths = lengthsOfUse(op.getResult());
+  AttentionOp attention = attentionOfUse(op.getResult());
   // Loop over pages first, so that an entry is looked at once per head.
   Values nest = {sizes[0], columns, pageSizes[dims.head], tokens,
                  pageSizes[dims.channel]};
@@ -294,9 +303,10 @@ Values kvcache::lowerPageGather(Emitter &e, PageGatherOp op) {
         Value ok = e.both(e.le(zero, number), e.lt(number, pages));
         if (op.getTableRule() == TableRule::Raw) {
           Value fine = ok;
-          if (lengths) {
-            Value length = e.toIndex(e.extract(lengths, at[0]));
-            fine = e.either(ok, e.le(length, e.mul(at[1], tokens)));
+          if (attention) {
+            Value length = e.toIndex(e.extract(attention.getLengths(), at[0]));
+            Value first = e.mul(at[1], tokensOfPage(e, attention, columns));
+            fine = e.either(ok, e.le(length, first));
           }
           emitCheck(e, fine, Check::PageNumber, {at[0], at[1], number, pages});
         }

@@ -22,6 +22,10 @@ struct GeneratedKernel {
 Values callAttend(Emitter &e, AttentionOp op, PagedSource &source,
                   const GeneratedKernel &kernel);
 
+/// A loop over the tokens of a cache with an external layout: out and lse.
+Values attendExternal(Emitter &e, AttentionOp op, Source &source,
+                      const KernelSpec &spec);
+
 } // namespace kvcache
 
 #endif // KVCACHE_LIB_CONVERSION_MATERIALIZE_CALLKERNEL_H

@@ -125,14 +125,14 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
     options.onlyCaches = true;
     options.attention = [&](Emitter &e, AttentionOp op,
                             Source &source) -> FailureOr<Values> {
-      if (op.getCache().getType().getExternal())
-        return lowerAttention(e, op, source);
       std::string why;
       FailureOr<KernelSpec> spec = specOrReason(op, why);
       if (failed(spec)) {
         op.emitWarning("runs as plain loops: ") << why;
         return lowerAttention(e, op, source);
       }
+      if (op.getCache().getType().getExternal())
+        return attendExternal(e, op, source, *spec);
       auto kernel = kernels.get(op.getLoc(), *spec);
       if (failed(kernel))
         return failure();

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 
+#include "mlir/Transforms/InliningUtils.h"
+
 using namespace mlir;
 
 #include "kvcache/Dialect/KVCache/IR/KVCacheDialect.cpp.inc"
@@ -12,7 +14,18 @@ using namespace mlir;
 
 namespace kvcache {
 
+namespace {
+/// Every op is pure and may be inlined anywhere.
+struct KVCacheInliner : DialectInlinerInterface {
+  using DialectInlinerInterface::DialectInlinerInterface;
+  bool isLegalToInline(Operation *, Region *, bool, IRMapping &) const final {
+    return true;
+  }
+};
+} // namespace
+
 void KVCacheDialect::initialize() {
+  addInterfaces<KVCacheInliner>();
   registerAttributes();
   registerTypes();
   addOperations<

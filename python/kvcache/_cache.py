@@ -13,16 +13,21 @@ from kvcache._compile import compile
 from kvcache._spec import AttentionSpec
 
 
-def _check_device(device: Any) -> None:
+def _target_of(device: Any) -> str:
+    """The target that a device runs kernels of."""
     if device == "cpu":
-        return
-    known = isinstance(device, str) and (device == "cuda" or device.startswith(("sim:sm_", "cuda:")))
-    if not known:
+        return "x86-64"
+    if isinstance(device, str) and (device == "cuda" or device.startswith("cuda:")):
+        raise _native.DeviceError(
+            f"device '{device}' needs a launcher of CUDA kernels, which this build does not have; "
+            "accepted: 'cpu', 'sim:sm_80'"
+        )
+    if not isinstance(device, str) or not device.startswith("sim:"):
         raise ValueError(f"device is {device!r}, expected 'cpu', 'sim:sm_80' (or another target) or 'cuda'")
-    missing = "a simulator of GPU kernels" if device.startswith("sim:") else "a launcher of CUDA kernels"
-    raise _native.DeviceError(
-        f"device '{device}' needs {missing}, which this build does not have; accepted: 'cpu'"
-    )
+    target = device.removeprefix("sim:")
+    if not _native.is_gpu(target):
+        raise ValueError(f"device is {device!r}, but {target} is no GPU; expected 'sim:sm_80' or the like")
+    return target
 
 
 class PagedCache:
@@ -47,18 +52,18 @@ class PagedCache:
     ) -> None:
         if not isinstance(spec, AttentionSpec):
             raise ValueError(f"spec is a {type(spec).__name__}, expected a kvcache.AttentionSpec")
-        _check_device(device)
+        target = _target_of(device)
         capacity = integer(capacity_tokens, "capacity_tokens", 1)
         self.spec = spec
         self.device = device
         self._dtype = DTYPES[spec.dtype]
         scales = [self._static_scale(s, n) for s, n in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
         if kernel is None:
-            kernel = compile(spec, "x86-64", schedule=schedule)._runtime()
-        elif isinstance(kernel, _native.Kernel) and schedule is None:
+            kernel = compile(spec, target, schedule=schedule)._runtime()
+        elif isinstance(kernel, _native.Kernel) and schedule is None and device == "cpu":
             kernel.check_fits(spec._native)
         else:
-            raise ValueError("kernel= takes what kvcache.load returned, without schedule=")
+            raise ValueError("kernel= takes what kvcache.load returned, without schedule=, on 'cpu'")
         self._kernel = kernel
         self._native = _native.Cache(self._kernel, capacity, *scales)
 

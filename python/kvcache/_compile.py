@@ -94,10 +94,13 @@ class Kernel:
         return sorted(folder.iterdir())
 
     def _runtime(self) -> Any:
-        """The kernel linked into this process (CPU)."""
+        """The kernel ready to run: linked into this process, or in the simulator (GPU targets)."""
         with self._lock:
             if self._loaded is None:
-                self._loaded = _native.load_cpu(self._blob)
+                if self._gpu is None:
+                    self._loaded = _native.load_cpu(self._blob)
+                else:
+                    self._loaded = _native.load_sim(self.spec._native, self.target, self._schedule)
             return self._loaded
 
     def __repr__(self) -> str:

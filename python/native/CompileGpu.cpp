@@ -3,6 +3,7 @@
 #include "Native.h"
 
 #include "kvcache/Compiler/GpuCompiler.h"
+#include "kvcache/Compiler/SimDevice.h"
 #include "kvcache/Target/PTX/PTX.h"
 
 #include <nanobind/stl/string.h>
@@ -63,4 +64,13 @@ void kvcache::python::bindGpuCompiler(nb::module_ &m) {
             throw nb::value_error(error->message.c_str());
         });
   m.def("assemble", &assemble);
+  m.def("load_sim", [](const KernelSpec &spec, const std::string &target,
+                       const std::string &schedule) {
+    KvKernel *loaded = unwrap(loadOnSimulator(compile(spec, target, schedule)));
+    // The class keeps a reference of its own.
+    nb::capsule raw(loaded, [](void *p) noexcept {
+      kvcache_kernel_release(static_cast<KvKernel *>(p));
+    });
+    return nb::module_::import_("kvcache._native").attr("Kernel")(raw);
+  });
 }

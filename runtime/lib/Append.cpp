@@ -117,7 +117,10 @@ Error AppendTransaction::writeChunk(const char *k, const char *v, int64_t begin,
   args.open_pool = cache.open.base();
   args.k_scale = cache.kScale.data();
   args.v_scale = cache.vScale.data();
-  int64_t row = runAppend(*cache.kernel, args, end - begin);
+  int64_t row = -1;
+  if (Error e =
+          runAppend(*cache.kernel, args, end - begin, cache.poolBytes(), row))
+    return e;
   if (row < 0)
     return {};
   refusedRow = begin - first + row;
@@ -141,8 +144,8 @@ Error AppendTransaction::sealFilled(int64_t begin, int64_t end) {
   if (src.empty())
     return {};
   KvSealArgs args = cache.sealArgs(src.data(), dst.data());
-  if (Error e = runPages(*cache.kernel, cache.kernel->entries.seal, args,
-                         int64_t(src.size())))
+  if (Error e = runPages(*cache.kernel, KV_ENTRY_SEAL, args,
+                         int64_t(src.size()), cache.poolBytes()))
     return e;
   for (Entry *e : changed) {
     // The page that was there before is released at the commit.
@@ -167,8 +170,8 @@ Error AppendTransaction::sealOlder() {
     entries.push_back({p, -1, image, adopt});
   }
   KvSealArgs args = cache.sealArgs(src.data(), dst.data());
-  return runPages(*cache.kernel, cache.kernel->entries.seal, args,
-                  int64_t(src.size()));
+  return runPages(*cache.kernel, KV_ENTRY_SEAL, args, int64_t(src.size()),
+                  cache.poolBytes());
 }
 
 Error AppendTransaction::run(const void *k, const void *v,

@@ -69,6 +69,9 @@ Error KvCache::attend(const void *q, const int64_t *ids, const int64_t *qLens,
     if (queries < 0 || queries > INT32_MAX - rows)
       return invalid("q_lens[", b, "] is ", queries, ", expected 0 to ",
                      INT32_MAX - rows);
+    if (kernel->launch && queries > 1)
+      return invalid("q_lens[", b, "] is ", queries,
+                     ", but kernels for GPUs take one query per sequence");
     rows += queries;
     tables.stride = std::max(tables.stride, batchSequences[size_t(b)]->pages());
   }
@@ -94,5 +97,6 @@ Error KvCache::attend(const void *q, const int64_t *ids, const int64_t *qLens,
   args.lse = lse;
   AttendPlan plan = planAttend(*kernel, rows, tables.maxSplits);
   void *memory = workspace.ensure(plan.workspaceBytes);
-  return runAttend(*kernel, args, plan, memory, tables.tokens);
+  return runAttend(*kernel, args, plan, memory, tables.tokens, batch,
+                   poolBytes());
 }

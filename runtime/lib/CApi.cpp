@@ -37,6 +37,24 @@ KvStatus kvcache_kernel_create(const KvKernelInfo *info,
   });
 }
 
+KvStatus kvcache_kernel_create_on_device(const KvKernelInfo *info,
+                                         KvLaunchFn launch,
+                                         KvKernelRelease release, void *context,
+                                         KvKernel **kernel) {
+  return guarded([&]() -> Error {
+    if (!info || !launch || !kernel)
+      return invalid("info, launch and kernel must not be null");
+    if (Error e = checkKernelInfo(*info))
+      return e;
+    *kernel = new KvKernel;
+    (*kernel)->info = *info;
+    (*kernel)->launch = launch;
+    (*kernel)->release = release;
+    (*kernel)->context = context;
+    return {};
+  });
+}
+
 KvStatus kvcache_kernel_load(const char *path, const char *tier,
                              uint64_t expectedImageHash, KvKernel **kernel) {
   return guarded([&]() -> Error {
@@ -212,8 +230,11 @@ KvStatus kvcache_attend_tables(KvKernel *kernel, const KvAttendArgs *args,
       return {};
     AttendPlan plan = planAttend(*kernel, rows, splits);
     AlignedBuffer workspace;
-    return runAttend(*kernel, *args, plan,
-                     workspace.ensure(plan.workspaceBytes), tokens);
+    return runAttend(
+        *kernel, *args, plan, workspace.ensure(plan.workspaceBytes), tokens,
+        sizes->batch,
+        {sizes->sealed_pool_pages * info.kv_heads * info.sealed_record_bytes,
+         sizes->open_pool_pages * info.kv_heads * info.open_record_bytes});
   });
 }
 
@@ -229,7 +250,11 @@ KvStatus kvcache_append_slots(KvKernel *kernel, const KvAppendArgs *args,
       if (slots[r] < -1 || slots[r] >= count)
         return invalid("slot ", slots[r], " at position ", r,
                        ", expected -1 (padding) or 0 to ", count - 1);
-    int64_t row = runAppend(*kernel, *args, rows);
+    int64_t row = -1;
+    const KvKernelInfo &info = kernel->info;
+    PoolBytes pools{0, openPoolPages * info.kv_heads * info.open_record_bytes};
+    if (Error e = runAppend(*kernel, *args, rows, pools, row))
+      return e;
     if (refusedRow)
       *refusedRow = row;
     if (row >= 0)

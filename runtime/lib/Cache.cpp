@@ -184,7 +184,7 @@ Error KvCache::truncate(int64_t id, int64_t length) {
       return e;
     int32_t slot = open.allocate();
     KvSealArgs args = sealArgs(&image, &slot);
-    if (Error e = runPages(*kernel, kernel->entries.unseal, args, 1)) {
+    if (Error e = runPages(*kernel, KV_ENTRY_UNSEAL, args, 1, poolBytes())) {
       open.release(slot);
       return e;
     }

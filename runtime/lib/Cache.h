@@ -93,6 +93,9 @@ private:
   /// Forgets that an open page has an image (before it is written).
   void unlink(int32_t openSlot);
 
+  kvcache::rt::PoolBytes poolBytes() const {
+    return {sealed.touchedBytes(), open.touchedBytes()};
+  }
   KvSealArgs sealArgs(const int32_t *src, const int32_t *dst) const;
   void zeroUnused(char *page, int64_t tokens) const;
 

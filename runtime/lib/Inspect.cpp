@@ -10,12 +10,12 @@ using namespace kvcache::rt;
 // Decodes pages of one state into k and v, which hold whole pages.
 static Error readPages(const KvKernel &kernel, KvReadArgs args,
                        const int32_t *pages, int64_t count, bool isSealed,
-                       float *k, float *v) {
+                       float *k, float *v, const PoolBytes &pools) {
   args.pages = const_cast<int32_t *>(pages);
   args.is_sealed = isSealed;
   args.k = k;
   args.v = v;
-  return runRead(kernel, args, count);
+  return runRead(kernel, args, count, pools);
 }
 
 Error KvCache::read(int64_t id, float *k, float *v) {
@@ -42,7 +42,8 @@ Error KvCache::read(int64_t id, float *k, float *v) {
     while (end < whole && table[size_t(end)] >= 0)
       ++end;
     if (Error e = readPages(*kernel, args, &table[size_t(p)], end - p, isSealed,
-                            k + p * page() * kRow, v + p * page() * vRow))
+                            k + p * page() * kRow, v + p * page() * vRow,
+                            poolBytes()))
       return e;
     p = end;
   }
@@ -51,7 +52,7 @@ Error KvCache::read(int64_t id, float *k, float *v) {
     return {};
   std::vector<float> kPage(size_t(page() * kRow)), vPage(size_t(page() * vRow));
   if (Error e = readPages(*kernel, args, &s->openTable[size_t(whole)], 1, false,
-                          kPage.data(), vPage.data()))
+                          kPage.data(), vPage.data(), poolBytes()))
     return e;
   std::copy_n(kPage.begin(), rest * kRow, k + whole * page() * kRow);
   std::copy_n(vPage.begin(), rest * vRow, v + whole * page() * vRow);

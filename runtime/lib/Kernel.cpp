@@ -89,9 +89,10 @@ AttendPlan kvcache::rt::planAttend(const KvKernel &kernel, int64_t rows,
                      kvcache_partial_floats(kernel.info.value_dim);
   plan.rowsPerBlock = std::clamp<int64_t>(workspaceBound / rowBytes, 1,
                                           std::max<int64_t>(rows, 1));
-  plan.workspaceBytes =
-      kvcache_workspace_bytes(plan.rowsPerBlock, kernel.info.q_heads,
-                              plan.maxSplits, kernel.info.value_dim, 0);
+  plan.workspaceBytes = kvcache_workspace_bytes(
+      plan.rowsPerBlock, kernel.info.q_heads, plan.maxSplits,
+      kernel.info.value_dim,
+      plan.rowsPerBlock * kernel.info.kv_heads * kernel.chunks());
   return plan;
 }
 
@@ -118,7 +119,8 @@ static Error runItems(int32_t (*fn)(const Args *, int64_t, int64_t),
 
 Error kvcache::rt::runAttend(const KvKernel &kernel, KvAttendArgs args,
                              const AttendPlan &plan, void *workspace,
-                             int64_t tokens) {
+                             int64_t tokens, int64_t batch,
+                             const PoolBytes &pools) {
   const KvKernelInfo &info = kernel.info;
   args.workspace = workspace;
   args.max_splits = plan.maxSplits;
@@ -129,6 +131,11 @@ Error kvcache::rt::runAttend(const KvKernel &kernel, KvAttendArgs args,
     args.row_begin = row;
     args.row_end = std::min(row + plan.rowsPerBlock, plan.rows);
     int64_t rows = args.row_end - row;
+    if (kernel.launch) {
+      if (Error e = launchAttend(kernel, args, rows, plan.rows, batch, pools))
+        return e;
+      continue;
+    }
     int64_t items = rows * info.kv_heads * kernel.chunks() * plan.maxSplits;
     if (Error e =
             runItems(kernel.entries.attend, args, items, parallel, "attend"))
@@ -140,8 +147,11 @@ Error kvcache::rt::runAttend(const KvKernel &kernel, KvAttendArgs args,
   return {};
 }
 
-int64_t kvcache::rt::runAppend(const KvKernel &kernel,
-                               const KvAppendArgs &given, int64_t rows) {
+Error kvcache::rt::runAppend(const KvKernel &kernel, const KvAppendArgs &given,
+                             int64_t rows, const PoolBytes &pools,
+                             int64_t &refusedRow) {
+  if (kernel.launch)
+    return launchAppend(kernel, given, rows, pools, refusedRow);
   const KvKernelInfo &info = kernel.info;
   int64_t rowBytes =
       info.kv_heads * (info.head_dim + info.value_dim) * kernel.dtypeBytes();
@@ -159,18 +169,28 @@ int64_t kvcache::rt::runAppend(const KvKernel &kernel,
     }
   });
   int64_t row = refused.load();
-  return row == INT64_MAX ? -1 : row;
+  refusedRow = row == INT64_MAX ? -1 : row;
+  return {};
 }
 
-Error kvcache::rt::runPages(const KvKernel &kernel, KvSealFn fn,
-                            const KvSealArgs &args, int64_t pages) {
+Error kvcache::rt::runPages(const KvKernel &kernel, KvEntry entry,
+                            const KvSealArgs &args, int64_t pages,
+                            const PoolBytes &pools) {
+  if (pages == 0)
+    return {};
+  if (kernel.launch)
+    return launchPages(kernel, entry, args, pages, pools);
   int64_t items = pages * kernel.info.kv_heads;
   bool parallel = items * kernel.info.open_record_bytes > serialBytes;
-  return runItems(fn, args, items, parallel, "seal or unseal");
+  bool sealing = entry == KV_ENTRY_SEAL;
+  return runItems(sealing ? kernel.entries.seal : kernel.entries.unseal, args,
+                  items, parallel, sealing ? "seal" : "unseal");
 }
 
 Error kvcache::rt::runRead(const KvKernel &kernel, const KvReadArgs &args,
-                           int64_t pages) {
+                           int64_t pages, const PoolBytes &pools) {
+  if (kernel.launch)
+    return launchRead(kernel, args, pages, pools);
   int64_t items = pages * kernel.info.kv_heads;
   bool parallel = items * kernel.info.open_record_bytes > serialBytes;
   return runItems(kernel.entries.read, args, items, parallel, "read");

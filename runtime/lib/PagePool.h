@@ -35,6 +35,10 @@ public:
   int64_t inUse() const { return used; }
   int64_t slots() const { return limit; }
   int64_t pageBytes() const { return bytesPerPage; }
+  /// Bytes of the slots that were ever in use, from the start.
+  int64_t touchedBytes() const {
+    return int64_t(references.size()) * bytesPerPage;
+  }
   char *base() const { return memory; }
   char *page(int32_t slot) const { return memory + slot * bytesPerPage; }
 

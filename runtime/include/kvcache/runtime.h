@@ -106,6 +106,37 @@ KVCACHE_API KvStatus kvcache_kernel_create(const KvKernelInfo *info,
                                            KvKernelRelease release,
                                            void *context, KvKernel **kernel);
 
+/// One launch on a device: an entry point, its arguments with host addresses,
+/// and how many bytes lie behind each field (0: a number, or null). Work items
+/// are [0, items).
+typedef enum KvEntry {
+  KV_ENTRY_ATTEND = 0,
+  KV_ENTRY_APPEND = 1,
+  KV_ENTRY_SEAL = 2,
+  KV_ENTRY_UNSEAL = 3,
+  KV_ENTRY_READ = 4
+} KvEntry;
+typedef struct KvLaunchRequest {
+  KvEntry entry;
+  const void *args; ///< KvAttendArgs, KvAppendArgs, KvSealArgs or KvReadArgs
+  const int64_t *field_bytes;
+  int64_t fields;
+  int64_t items;
+} KvLaunchRequest;
+
+/// Runs a launch to its end; on failure *message (valid until the next call)
+/// says what the device reported.
+typedef KvStatus (*KvLaunchFn)(void *context, const KvLaunchRequest *request,
+                               const char **message);
+
+/// A kernel that a device runs: a launch covers what `attend` and `merge` do on
+/// the CPU, and takes one query per sequence.
+KVCACHE_API KvStatus kvcache_kernel_create_on_device(const KvKernelInfo *info,
+                                                     KvLaunchFn launch,
+                                                     KvKernelRelease release,
+                                                     void *context,
+                                                     KvKernel **kernel);
+
 /// Loads a kernel package: a folder with manifest.json and one shared object
 /// per CPU tier. `tier` (v2, avx2, avx512) picks one; null: KVCACHE_CPU, else
 /// the best this machine runs. `expected_image_hash` 0: any.

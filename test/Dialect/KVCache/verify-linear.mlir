@@ -186,3 +186,45 @@ func.func @unknown_regions(%c: !cache) {
   }) : () -> ()
   return
 }
+
+// -----
+
+!cache = !kvcache.cache<kv = 8, d = 64, open = f16, #kvcache.format<f16>, unassigned>
+
+// One cache under two names.
+func.func @passed_twice(%c: !cache) -> !cache {
+  cf.br ^next(%c, %c : !cache, !cache)
+^next(%a: !cache, %b: !cache):
+  // expected-note @below {{replaced here}}
+  %new = kvcache.seal %a : !cache
+  // expected-error @below {{'kvcache.seal' op uses a cache that was replaced}}
+  %bad = kvcache.seal %b : !cache
+  return %new : !cache
+}
+
+func.func private @both(%a: !cache, %b: !cache) -> !cache {
+  %new = kvcache.seal %a : !cache
+  %k, %v, %n = kvcache.read %b : !cache -> tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32>, tensor<?xi32>
+  return %new : !cache
+}
+
+func.func @call_twice(%c: !cache) -> !cache {
+  // expected-error @below {{'func.call' op passes a cache twice to a call that replaces it}}
+  // expected-note @below {{replaced here}}
+  %new = call @both(%c, %c) : (!cache, !cache) -> !cache
+  return %new : !cache
+}
+
+func.func @swap(%c: !cache, %d: !cache, %b: i1) -> !cache {
+  cf.br ^loop(%c, %d : !cache, !cache)
+^loop(%x: !cache, %y: !cache):
+  %k, %v, %n = kvcache.read %x : !cache -> tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32>, tensor<?xi32>
+  cf.cond_br %b, ^loop(%y, %x : !cache, !cache), ^exit
+^exit:
+  // expected-note @below {{replaced here}}
+  %new = kvcache.seal %x : !cache
+  // After a swap %x may be either.
+  // expected-error @below {{'kvcache.seal' op uses a cache that was replaced}}
+  %bad = kvcache.seal %d : !cache
+  return %new : !cache
+}

@@ -109,9 +109,17 @@ private:
     for (Value input : inputs)
       if (isCache(input))
         after.define(input);
+    SmallVector<std::pair<Value, Value>> passed;
     for (auto [operand, input] : llvm::zip(operands, inputs))
       if (isCache(input) && isCache(operand))
-        after.pass(operand, input, before);
+        passed.push_back({operand, input});
+    for (auto [operand, input] : passed)
+      after.pass(operand, input, before);
+    // One cache passed twice makes both inputs the same.
+    for (auto [i, first] : llvm::enumerate(passed))
+      for (auto second : llvm::drop_begin(passed, i + 1))
+        if (before.share(first.first, second.first))
+          after.shares.insert({first.second, second.second});
     return after;
   }
 
@@ -120,14 +128,17 @@ private:
       auto it = state.replaced.find(operand);
       if (it == state.replaced.end())
         continue;
-      errors = true;
-      if (!reported || !reported->insert({op, it->second}))
-        continue;
-      InFlightDiagnostic diag =
-          op->emitOpError("uses a cache that was replaced: use the result of '")
-          << it->second->getName().getStringRef() << "' instead";
-      diag.attachNote(it->second->getLoc()) << "replaced here";
+      complain(op, it->second,
+               "uses a cache that was replaced: use the result of '" +
+                   it->second->getName().getStringRef() + "' instead");
     }
+  }
+
+  /// One error for each pair, however often the analysis meets it.
+  void complain(Operation *op, Operation *by, const Twine &message) {
+    errors = true;
+    if (reported && reported->insert({op, by}))
+      op->emitOpError(message).attachNote(by->getLoc()) << "replaced here";
   }
 
   /// Blocks to the fixed point. `exits` receives the state before each region
@@ -186,24 +197,38 @@ private:
 
   /// Results of ops that are not ours may be any of their cache operands.
   void defineResults(Operation *op, State &state) {
-    State before = state;
-    for (Value result : op->getResults()) {
-      if (!isCache(result))
-        continue;
+    SmallVector<Value> results, operands;
+    llvm::copy_if(op->getResults(), std::back_inserter(results), isCache);
+    if (results.empty())
+      return;
+    for (Value result : results)
       state.define(result);
-      if (isa<AppendOp, SealOp, ViewOp>(op))
-        continue;
-      for (Value operand : op->getOperands())
-        if (isCache(operand) && !before.replaced.contains(operand))
-          state.pass(operand, result, before);
-    }
+    if (isa<AppendOp, SealOp, ViewOp>(op))
+      return;
+    State before = state;
+    for (Value operand : op->getOperands())
+      if (isCache(operand) && !before.replaced.contains(operand))
+        operands.push_back(operand);
+    for (Value result : results)
+      for (Value operand : operands)
+        state.pass(operand, result, before);
+    for (auto [i, first] : llvm::enumerate(results))
+      for (Value second : llvm::drop_begin(results, i + 1))
+        state.shares.insert({first, second});
   }
 
   void transferCall(CallOpInterface call, State &state) {
     Operation *callee = call.resolveCallableInTable(&symbols);
-    for (auto [i, operand] : llvm::enumerate(call.getArgOperands()))
-      if (isCache(operand) && calleeReplaces(callee, i))
-        state.replace(operand, call);
+    OperandRange arguments = call.getArgOperands();
+    for (auto [i, operand] : llvm::enumerate(arguments)) {
+      if (!isCache(operand) || !calleeReplaces(callee, i))
+        continue;
+      for (auto [j, other] : llvm::enumerate(arguments))
+        if (j != i && isCache(other) && state.share(operand, other))
+          complain(call, call,
+                   "passes a cache twice to a call that replaces it");
+      state.replace(operand, call);
+    }
   }
 
   bool calleeReplaces(Operation *callee, unsigned argument) {

@@ -101,14 +101,18 @@ void onSignal(int signal) {
   _exit(100);
 }
 
+/// Our own passes and the reference lowering, each on a copy of its own.
 void runPasses(ModuleOp module) {
-  PassManager pm(module.getContext());
-  pm.enableVerifier(true);
-  if (succeeded(parsePassPipeline(
-          "kvcache-verify-linear,verify-target-legal{target=sm_80},"
-          "kvcache-fuse,kvcache-assign-layout{target=x86-64}",
-          pm, llvm::nulls())))
-    (void)pm.run(module);
+  for (const char *pipeline :
+       {"kvcache-verify-linear", "verify-target-legal{target=sm_80}",
+        "kvcache-fuse,kvcache-assign-layout{target=x86-64}",
+        "kvcache-to-reference"}) {
+    OwningOpRef<ModuleOp> copy = module.clone();
+    PassManager pm(module.getContext());
+    if (failed(parsePassPipeline(pipeline, pm, llvm::nulls())))
+      std::abort();
+    (void)pm.run(*copy);
+  }
 }
 
 void runText(MLIRContext &context, const Text &text) {

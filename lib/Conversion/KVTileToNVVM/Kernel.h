@@ -72,7 +72,10 @@ private:
   mlir::LogicalResult lower(mlir::Operation &op);
   mlir::LogicalResult lowerElementwise(mlir::Operation &op);
   mlir::LogicalResult lowerLoop(tile::PageLoopOp loop);
-  StoredTile openTile(tile::PageClass pageClass, Value unit);
+  Value loadEntry(tile::PageClass pageClass, Value unit);
+  StoredTile openTile(tile::PageClass pageClass, Value unit, Value entry);
+  Values overTiles(tile::PageClass pageClass, Values inits,
+                   llvm::function_ref<Values(Values)> body);
   Values reduce(tile::ReduceOp op);
   Values visible(tile::VisibleOp op);
   Values distance();

@@ -164,29 +164,61 @@ LogicalResult Kernel::lowerElementwise(Operation &op) {
 // Page loops
 //===----------------------------------------------------------------------===//
 
-StoredTile Kernel::openTile(tile::PageClass pageClass, Value unit) {
+/// The table entry of the page that holds tile `unit`.
+Value Kernel::loadEntry(tile::PageClass pageClass, Value unit) {
+  bool open = pageClass == tile::PageClass::Open;
+  Value page = e.udiv(unit, plan.tilesPerPage());
+  Value index = e.add(e.add(e.mul(sequence, argument("table_seq_stride")),
+                            e.mul(kvHead, argument("table_head_stride"))),
+                      e.sext64(page));
+  return loadIndex(open ? "open_table" : "sealed_table", index);
+}
+
+StoredTile Kernel::openTile(tile::PageClass pageClass, Value unit,
+                            Value entry) {
   bool open = pageClass == tile::PageClass::Open;
   StoredTile tile;
   tile.pageClass = pageClass;
-  Value page = e.udiv(unit, plan.tilesPerPage());
   tile.firstToken = e.muli(unit, plan.tokens);
   tile.tokenInPage = e.i32c(0);
   if (plan.tilesPerPage() > 1)
     tile.tokenInPage = e.muli(e.urem(unit, plan.tilesPerPage()), plan.tokens);
-  Value index = e.add(e.add(e.mul(sequence, argument("table_seq_stride")),
-                            e.mul(kvHead, argument("table_head_stride"))),
-                      e.sext64(page));
-  // The page number becomes 64 bits wide before any multiplication.
-  Value number =
-      e.sext64(loadIndex(open ? "open_table" : "sealed_table", index));
   int64_t recordBytes =
       open ? openRecordBytes(plan.spec.dtype, plan.spec.format.page,
                              plan.spec.headDim, plan.spec.valueDim)
            : plan.image.recordBytes();
-  Value record = e.add(e.muli(number, plan.spec.kvHeads), kvHead);
+  // The page number becomes 64 bits wide before any multiplication.
+  Value record = e.add(e.muli(e.sext64(entry), plan.spec.kvHeads), kvHead);
   tile.record = e.gep(argument(open ? "open_pool" : "sealed_pool"),
                       e.muli(record, recordBytes));
   return tile;
+}
+
+/// Runs `body` for this warp's tiles of the split. The table is read one tile
+/// ahead, and only where there is one: other entries may be anything.
+Values Kernel::overTiles(tile::PageClass pageClass, Values inits,
+                         llvm::function_ref<Values(Values)> body) {
+  int64_t perPage = plan.tilesPerPage();
+  Value first =
+      e.smax(e.muli(firstPage, perPage), e.udiv(firstVisible, plan.tokens));
+  Value end = e.smin(e.muli(endPage, perPage),
+                     e.udiv(e.addi(endVisible, plan.tokens - 1), plan.tokens));
+  Value start = e.add(first, warp);
+  Values entry = e.ifThen(e.slt(start, end), {e.i32c(0)}, [&]() -> Values {
+    return {loadEntry(pageClass, start)};
+  });
+  inits.push_back(entry[0]);
+  Values outs = e.forLoop(
+      start, end, e.i32c(plan.warps), inits, [&](Value unit, Values carried) {
+        Value next = e.smin(e.addi(unit, plan.warps), e.addi(end, -1));
+        Value nextEntry = loadEntry(pageClass, next);
+        stored = openTile(pageClass, unit, carried.pop_back_val());
+        Values result = body(std::move(carried));
+        result.push_back(nextEntry);
+        return result;
+      });
+  outs.pop_back();
+  return outs;
 }
 
 LogicalResult Kernel::lowerLoop(tile::PageLoopOp loop) {
@@ -213,26 +245,18 @@ LogicalResult Kernel::lowerLoop(tile::PageLoopOp loop) {
   Value mine = open ? e.eq(isSealed, e.boolc(false)) : isSealed;
   Values outs = e.ifThen(mine, inits, [&] {
     query = loadQuery(pageClass);
-    int64_t perPage = plan.tilesPerPage();
-    Value first =
-        e.smax(e.muli(firstPage, perPage), e.udiv(firstVisible, plan.tokens));
-    Value end =
-        e.smin(e.muli(endPage, perPage),
-               e.udiv(e.addi(endVisible, plan.tokens - 1), plan.tokens));
-    return e.forLoop(e.add(first, warp), end, e.i32c(plan.warps), inits,
-                     [&](Value unit, Values carried) {
-                       stored = openTile(pageClass, unit);
-                       distribute(loop.getCarried(), carried);
-                       for (Operation &op : loop.getBody().front())
-                         if (succeeded(result))
-                           result = lower(op);
-                       Values next;
-                       if (failed(result))
-                         return carried;
-                       for (Value v : loop.getYield().getOperands())
-                         llvm::append_range(next, values[v]);
-                       return next;
-                     });
+    return overTiles(pageClass, inits, [&](Values carried) {
+      distribute(loop.getCarried(), carried);
+      for (Operation &op : loop.getBody().front())
+        if (succeeded(result))
+          result = lower(op);
+      if (failed(result))
+        return carried;
+      Values next;
+      for (Value v : loop.getYield().getOperands())
+        llvm::append_range(next, values[v]);
+      return next;
+    });
   });
   distribute(loop.getResults(), outs);
   return result;

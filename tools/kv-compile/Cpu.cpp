@@ -42,19 +42,10 @@ static std::string reportOf(const KernelSpec &spec, const CpuKernel &kernel) {
 
 static std::optional<FormatError> writeOutput(const Options &options,
                                               const KernelSpec &spec,
-                                              CpuTier tier,
                                               const CpuKernel &kernel) {
-  if (options.output.empty())
-    return std::nullopt;
-  if (options.emit == Emit::Package) {
-    auto written = writePackage(spec, options.schedule, options.output);
-    if (auto *bad = std::get_if<FormatError>(&written))
-      return *bad;
-    return std::nullopt;
-  }
   if (options.emit == Emit::Object)
     return writeFile(options.output, kernel.object);
-  auto text = cpuKernelIR(spec, tier, options.schedule, "llvm");
+  auto text = cpuKernelIR(spec, kernel.tier, options.schedule, "llvm");
   if (auto *bad = std::get_if<FormatError>(&text))
     return *bad;
   return writeFile(options.output, std::get<std::string>(text));
@@ -65,21 +56,27 @@ std::optional<FormatError> compile::runCpu(const Options &options) {
   if (auto *bad = std::get_if<FormatError>(&read))
     return *bad;
   const KernelSpec &spec = std::get<KernelSpec>(read);
-  CpuTier tier = CpuTier::V2;
-  if (options.tier) {
-    tier = *options.tier;
-  } else {
-    auto host = hostCpuTier();
-    if (auto *bad = std::get_if<FormatError>(&host))
+  bool package = options.emit == Emit::Package && !options.output.empty();
+  if (package) {
+    auto written = writePackage(spec, options.schedule, options.output);
+    if (auto *bad = std::get_if<FormatError>(&written))
       return *bad;
-    tier = std::get<CpuTier>(host);
+    if (!options.report)
+      return std::nullopt;
   }
-  auto compiled = compileForCpu(spec, tier, options.schedule);
+  Expected<CpuTier> tier = hostCpuTier();
+  if (options.tier)
+    tier = *options.tier;
+  if (auto *bad = std::get_if<FormatError>(&tier))
+    return *bad;
+  auto compiled =
+      compileForCpu(spec, std::get<CpuTier>(tier), options.schedule);
   if (auto *bad = std::get_if<FormatError>(&compiled))
     return *bad;
   const CpuKernel &kernel = std::get<CpuKernel>(compiled);
-  if (auto bad = writeOutput(options, spec, tier, kernel))
-    return bad;
+  if (!package && !options.output.empty())
+    if (auto bad = writeOutput(options, spec, kernel))
+      return bad;
   if (options.report)
     std::fputs(reportOf(spec, kernel).c_str(), stdout);
   return std::nullopt;

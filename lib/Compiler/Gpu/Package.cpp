@@ -34,25 +34,37 @@ static std::optional<FormatError> write(const std::string &path,
 static std::string manifest(const GpuKernel &kernel) {
   const KernelSpec &spec = kernel.spec;
   std::string target(kernel.target->name);
-  json::Object object{
-      {"abi_version", KVCACHE_ABI_VERSION},
-      {"target", target},
-      {"spec", spec.str()},
-      {"schedule", kernel.schedule},
-      {"image", json::Object{{"family", "sm_8x"}, {"hash", kernel.imageHash}}},
-      {"q_heads", spec.qHeads},
-      {"kv_heads", spec.kvHeads},
-      {"head_dim", spec.headDim},
-      {"value_dim", spec.valueDim},
-      {"page_tokens", spec.format.page},
-      {"sink_pages", spec.format.sinkPages()},
-      {"recent", spec.format.recent},
-      {"sealed_record_bytes", kernel.recordBytes},
-      {"open_record_bytes", kernel.openRecordBytes},
-      {"q_pack", kernel.qPack},
-      {"split_tokens", kernel.splitTokens},
-      {"workspace", "kvcache_workspace_bytes of KernelABI.h"},
-      {"code", target + ".ptx"}};
+  auto side = [](const std::optional<int64_t> &neighbours) {
+    return neighbours.value_or(-1);
+  };
+  // The keys of CPU packages (runtime/lib/Manifest.h), and how to launch.
+  json::Object object{{"kvcache_package", 1},
+                      {"abi", KVCACHE_ABI_VERSION},
+                      {"target", target},
+                      {"spec", spec.str()},
+                      {"schedule", kernel.schedule},
+                      {"image_family", "sm_8x"},
+                      {"image_hash", kernel.imageHash},
+                      {"format", spec.format.str()},
+                      {"dtype", std::string(nameOf(spec.dtype))},
+                      {"q_heads", spec.qHeads},
+                      {"kv_heads", spec.kvHeads},
+                      {"head_dim", spec.headDim},
+                      {"value_dim", spec.valueDim},
+                      {"causal", spec.causal ? 1 : 0},
+                      {"alibi", spec.alibi ? 1 : 0},
+                      {"window_left", side(spec.windowLeft)},
+                      {"window_right", side(spec.windowRight)},
+                      {"page_tokens", spec.format.page},
+                      {"sink_pages", spec.format.sinkPages()},
+                      {"recent_tokens", spec.format.recent},
+                      {"sealed_record_bytes", kernel.recordBytes},
+                      {"open_record_bytes", kernel.openRecordBytes},
+                      {"q_pack", kernel.qPack},
+                      {"split_tokens", kernel.splitTokens},
+                      {"code", json::Array{json::Object{
+                                   {"file", target + ".ptx"},
+                                   {"bytes", int64_t(kernel.ptx.size())}}}}};
   auto launches = json::parse(launchesJSON(kernel));
   if (launches)
     object["launches"] = std::move(*launches);

@@ -170,6 +170,21 @@ void countAccess(Ctx &c, const Instr &I, const Group &g, uint32_t bytes) {
 
 void checkPending(Ctx &c, const Instr &I, const Group &g, uint32_t bytes,
                   bool isWrite) {
+  if (isWrite && g.owner && !g.owner->genericSeq.empty()) {
+    Block &b = *g.owner;
+    KVSIM_EACH(g.mask)
+    for (uint32_t i = 0; i < bytes; ++i) {
+      b.genericSeq[g.off[l] + i] = b.proxyClock;
+      b.genericWarp[g.off[l] + i] = uint8_t(c.warp->index);
+    }
+    for (auto &w : b.warps)
+      for (const PendingCopy &p : w->bulkReads)
+        KVSIM_EACH(g.mask)
+        if (g.off[l] < p.addr + p.bytes && p.addr < g.off[l] + bytes)
+          c.violation("async", I, int(l), g.off[l],
+                      "store to shared memory that a bulk store still reads: "
+                      "wait_group.read was not executed");
+  }
   if (!g.owner || g.owner->sharedPending.empty())
     return;
   const uint8_t *p = g.owner->sharedPending.data();

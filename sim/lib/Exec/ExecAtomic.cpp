@@ -162,7 +162,7 @@ static Act execAtomic(Ctx &c, const Instr &I, uint32_t m) {
     if (!c.stats->instr.empty())
       countAccess(c, I, g, bytes);
   });
-  return Act::Next;
+  return polled(c, I);
 }
 
 static void decodeAtomic(Decoder &D, Instr &I) {

@@ -324,6 +324,7 @@ static void decodeSelp(Decoder &D, Instr &I) {
   if (!I.fn)
     D.error("type ." + t + " is not accepted by 'selp'");
   I.shadow = shadowSelect;
+  I.wrapKind = 1;
   I.cls = OpClass::Compare;
   D.finish(I, {D.dst(D.op(0), n)},
            {D.src(D.op(1), t), D.src(D.op(2), t), D.pred(D.op(3))});

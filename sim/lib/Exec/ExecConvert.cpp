@@ -454,6 +454,8 @@ static void decodeCvt(Decoder &D, Instr &I) {
   I.fn = fastConvert(x, d.sz, s.sz);
   if (!x.dFloat && !x.sFloat && !x.sat) {
     I.shadow = shadowZext;
+    if (x.dBits == 64 && x.sBits == 32)
+      I.wrapKind = x.sSigned ? 2 : 3;
     I.a = x.sSigned;
     I.imm = x.sBits;
   }

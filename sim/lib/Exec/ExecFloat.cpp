@@ -47,8 +47,7 @@ static double directed64(Round mode, double a, double b, double c, F f) {
   volatile double x = a, y = b, z = c, r;
   int old = std::fegetround();
   std::fesetround(feMode(mode));
-  double xx = x, yy = y, zz = z;
-  r = f(xx, yy, zz);
+  r = f(double(x), double(y), double(z));
   std::fesetround(old);
   return r;
 }
@@ -57,19 +56,19 @@ static double directed64(Round mode, double a, double b, double c, F f) {
 static double slow64(int op, Round mode, double a, double b, double c) {
   switch (op) {
   case FloatAdd:
-    return directed64(mode, a, b, c, [](volatile double x, double y, double) {
+    return directed64(mode, a, b, c, [](double x, double y, double) {
       return x + y;
     });
   case FloatSub:
-    return directed64(mode, a, b, c, [](volatile double x, double y, double) {
+    return directed64(mode, a, b, c, [](double x, double y, double) {
       return x - y;
     });
   case FloatMul:
-    return directed64(mode, a, b, c, [](volatile double x, double y, double) {
+    return directed64(mode, a, b, c, [](double x, double y, double) {
       return x * y;
     });
   case FloatDiv:
-    return directed64(mode, a, b, c, [](volatile double x, double y, double) {
+    return directed64(mode, a, b, c, [](double x, double y, double) {
       return x / y;
     });
   case 4:
@@ -77,11 +76,11 @@ static double slow64(int op, Round mode, double a, double b, double c) {
       return std::fma(x, y, z);
     });
   case 5:
-    return directed64(mode, a, b, c, [](volatile double x, double, double) {
+    return directed64(mode, a, b, c, [](double x, double, double) {
       return std::sqrt(x);
     });
   default:
-    return directed64(mode, a, b, c, [](volatile double x, double, double) {
+    return directed64(mode, a, b, c, [](double x, double, double) {
       return 1.0 / x;
     });
   }

@@ -163,6 +163,7 @@ static void decodeMul(Decoder &D, Instr &I) {
 #define WIDE(X, OP) ExecFn(bin<IntOps<X>::W, X, X, &IntOps<X>::wide>)
   if (t == "s64" || t == "u64" || !(I.fn = PICK(t, WIDE, wide)))
     D.error("type ." + t + " is not accepted by 'mul.wide'");
+  I.wrapKind = t[0] == 's' ? 2 : 3;
   D.finish(I, {D.dst(D.op(0), typeSize(t) * 2)},
            {D.src(D.op(1), t), D.src(D.op(2), t)});
 }
@@ -193,6 +194,7 @@ static void decodeMad(Decoder &D, Instr &I) {
       I.fn = PICK(t, MADW, madwide);
     if (!I.fn)
       D.error("type ." + t + " is not accepted by 'mad.wide'");
+    I.wrapKind = t[0] == 's' ? 2 : 3;
     std::string w = t[0] + std::to_string(typeSize(t) * 16);
     D.finish(I, {D.dst(D.op(0), typeSize(w))},
              {D.src(D.op(1), t), D.src(D.op(2), t), D.src(D.op(3), w)});

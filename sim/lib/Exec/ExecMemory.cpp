@@ -105,7 +105,7 @@ static Act execLoad(Ctx &c, const Instr &I, uint32_t m) {
     if (!c.stats->instr.empty())
       countAccess(c, I, g, bytes);
   });
-  return Act::Next;
+  return I.b & 1 ? polled(c, I) : Act::Next;
 }
 
 static void storeShadow(Ctx &c, const Instr &I, const Group &g, const Opnd &s,

@@ -125,54 +125,6 @@ static uint32_t raw32(Ctx &c, const Opnd *o, const Slot &s, int bits) {
   return bits >= 32 ? v : v & ((1u << bits) - 1);
 }
 
-/// Expands stored A to its dense columns by the metadata.
-/// Which stored pair comes from where: index i of row r, group of 4 (2 for
-/// 32-bit types): 2 bits each.
-static void denseColumns(Ctx &c, const Instr &I, const MmaExt &x,
-                         const Opnd *meta, std::vector<uint16_t> &col) {
-  const uint32_t *e = c.in<uint32_t>(*meta);
-  int bits = elemBits(x.a);
-  int kA = x.kA;
-  col.resize(size_t(x.m) * kA);
-  for (int r = 0; r < x.m; ++r)
-    for (int i = 0; i < kA; ++i) {
-      // 4 metadata bits describe 2 stored elements (4 columns), or for tf32 one
-      // stored element (2 columns), or for 4-bit types 2 pairs (8 columns).
-      int unit = bits == 32 ? i : bits == 4 ? i / 4 : i / 2;
-      int rowBits = (bits == 32 ? kA : bits == 4 ? kA / 4 : kA / 2) * 4;
-      int bit = unit * 4;
-      int lane, shift;
-      if (rowBits <= 16) { // one thread of the quad, rows g low and g+8 high
-        lane = r % 8 * 4 + x.selector;
-        shift = (r / 8) * 16 + bit;
-      } else if (rowBits == 32) { // two threads
-        lane = r % 8 * 4 + (x.selector & 1) * 2 + bit / 16;
-        shift = (r / 8) * 16 + bit % 16;
-      } else { // all four: halves of the row's 64 bits
-        lane = r % 8 * 4 + bit / 32 + (r / 8) * 2;
-        shift = bit % 32;
-      }
-      uint32_t nib = e[lane] >> shift & 15;
-      if (bits == 32) {
-        if (nib != 0xe && nib != 0x4)
-          c.violation(
-              "bounds", I, lane, 0,
-              "sparse metadata of 32-bit types must be 0b0100 or 0b1110");
-        col[r * kA + i] = uint16_t(i * 2 + (nib == 0xe));
-      } else {
-        int which = bits == 4 ? i / 2 % 2 : i % 2;
-        uint32_t i0 = nib & 3, i1 = nib >> 2;
-        if (i0 >= i1)
-          c.violation("bounds", I, lane, 0,
-                      "sparse metadata indices must ascend, got " +
-                          std::to_string(i0) + " and " + std::to_string(i1));
-        uint32_t idx = which ? i1 : i0;
-        col[r * kA + i] = uint16_t(bits == 4 ? unit * 8 + int(idx) * 2 + i % 2
-                                             : unit * 4 + int(idx));
-      }
-    }
-}
-
 static void runF32(Ctx &c, const Instr &I, const MmaExt &x) {
   const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB, *E = C + x.nC;
   bool fl = c.grid->launch.flushSubnormals;
@@ -181,7 +133,8 @@ static void runF32(Ctx &c, const Instr &I, const MmaExt &x) {
   int ab = elemBits(x.a), bb = elemBits(x.b);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x, E, cols);
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector,
+                 c.in<uint32_t>(*E), cols);
   for (int r = 0; r < x.m; ++r)
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[r * x.kA + i] : i;
@@ -211,7 +164,8 @@ static void runInt(Ctx &c, const Instr &I, const MmaExt &x) {
   int bits = elemBits(x.a);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x, E, cols);
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector,
+                 c.in<uint32_t>(*E), cols);
   for (int r = 0; r < x.m; ++r)
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[r * x.kA + i] : i;

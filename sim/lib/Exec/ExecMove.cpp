@@ -105,6 +105,7 @@ static void decodeMov(Decoder &D, Instr &I) {
   int n = typeSize(t);
   I.cls = OpClass::Move;
   I.shadow = shadowCopy;
+  I.wrapKind = 1;
   const Operand &d = D.op(0), &s = D.op(1);
   if (t == "pred") {
     I.fn = execMovPred;
@@ -169,6 +170,7 @@ static void decodeCvta(Decoder &D, Instr &I) {
   I.imm = to ? 0 : int64_t(windowOf(sp));
   I.b = to && windowOf(sp);
   I.shadow = shadowCopy;
+  I.wrapKind = 1;
   I.cls = OpClass::Move;
   Opnd src;
   if (sp == MemSpace::FParam && s.kind == Operand::Sym) {

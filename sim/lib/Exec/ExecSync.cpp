@@ -227,6 +227,8 @@ static void decodeBar(Decoder &D, Instr &I) {
 static Act execFence(Ctx &c, const Instr &I, uint32_t m) {
   if (c.checks & CheckRace)
     raceFence(c, I, m, int(I.a));
+  if (I.b == 2)
+    c.block->warpFence[c.warp->index] = ++c.block->proxyClock;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return Act::Next;
 }
@@ -247,8 +249,9 @@ static void decodeFence(Decoder &D, Instr &I) {
     return;
   }
   if (!D.peekMod().empty() && (D.peekMod().rfind("proxy", 0) == 0)) {
+    D.take("proxy");
+    I.b = D.peekMod().rfind("async", 0) == 0 ? 2 : 1;
     D.takeRest();
-    I.b = 1; // proxy fences
     I.a = 2;
     D.finish(I, {}, {});
     return;

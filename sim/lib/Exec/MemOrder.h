@@ -47,6 +47,14 @@ inline void checkWrapped(Ctx &c, const Instr &I, const Opnd &base,
     wrappedAddress(c, I, base, mask);
 }
 
+/// A strong load or atomic that a warp repeats gives others a turn.
+inline Act polled(Ctx &c, const Instr &I) {
+  Warp &w = *c.warp;
+  w.polls = w.pollsAt == &I ? w.polls + 1 : 0;
+  w.pollsAt = &I;
+  return w.polls > 16 ? Act::Yield : Act::Next;
+}
+
 // ExecAsync.cpp.
 void decodeStAsync(Decoder &D, Instr &I);
 void decodeRedAsync(Decoder &D, Instr &I);

@@ -196,4 +196,52 @@ std::vector<Slot> fragmentC(int m, int n, int bits) {
   return out;
 }
 
+/// Expands stored A to its dense columns by the metadata.
+/// Which stored pair comes from where: index i of row r, group of 4 (2 for
+/// 32-bit types): 2 bits each.
+void denseColumns(Ctx &c, const Instr &I, int m, int kA, int bits, int selector,
+                  const uint32_t *e, std::vector<uint16_t> &col) {
+  col.resize(size_t(m) * kA);
+  for (int r = 0; r < m; ++r)
+    for (int i = 0; i < kA; ++i) {
+      // 4 metadata bits describe 2 stored elements (4 columns), or for tf32 one
+      // stored element (2 columns), or for 4-bit types 2 pairs (8 columns).
+      int unit = bits == 32 ? i : bits == 4 ? i / 4 : i / 2;
+      int rowBits = (bits == 32 ? kA : bits == 4 ? kA / 4 : kA / 2) * 4;
+      int bit = unit * 4;
+      int lane, shift;
+      if (rowBits <= 16) { // one thread of the quad, rows g low and g+8 high
+        lane = r % 8 * 4 + selector;
+        shift = (r / 8) * 16 + bit;
+      } else if (bits >= 16) { // two threads, 16 bits of each row
+        lane = r % 8 * 4 + (selector & 1) * 2 + bit / 16;
+        shift = (r / 8) * 16 + bit % 16;
+      } else if (rowBits == 32) { // two threads, one per row
+        lane = r % 8 * 4 + (selector & 1) * 2 + r / 8;
+        shift = bit;
+      } else { // all four: row g and g+8 in turn
+        lane = r % 8 * 4 + bit / 32 * 2 + r / 8;
+        shift = bit % 32;
+      }
+      uint32_t nib = e[lane] >> shift & 15;
+      if (bits == 32) {
+        if (nib != 0xe && nib != 0x4)
+          c.violation(
+              "bounds", I, lane, 0,
+              "sparse metadata of 32-bit types must be 0b0100 or 0b1110");
+        col[r * kA + i] = uint16_t(i * 2 + (nib == 0xe));
+      } else {
+        int which = bits == 4 ? i / 2 % 2 : i % 2;
+        uint32_t i0 = nib & 3, i1 = nib >> 2;
+        if (i0 >= i1)
+          c.violation("bounds", I, lane, 0,
+                      "sparse metadata indices must ascend, got " +
+                          std::to_string(i0) + " and " + std::to_string(i1));
+        uint32_t idx = which ? i1 : i0;
+        col[r * kA + i] = uint16_t(bits == 4 ? unit * 8 + int(idx) * 2 + i % 2
+                                             : unit * 4 + int(idx));
+      }
+    }
+}
+
 } // namespace kvcache::sim::KVSIM_TIER

@@ -68,6 +68,11 @@ std::vector<Slot> fragmentA(int m, int k, int bits);
 std::vector<Slot> fragmentB(int k, int n, int bits);
 std::vector<Slot> fragmentC(int m, int n, int bits);
 
+/// Dense columns of the kA stored elements of each row of a sparse A, from the
+/// metadata registers of the warp.
+void denseColumns(Ctx &c, const Instr &I, int m, int kA, int bits, int selector,
+                  const uint32_t *meta, std::vector<uint16_t> &col);
+
 } // namespace kvcache::sim::KVSIM_TIER
 
 #endif // KVCACHE_SIM_EXEC_MMA_H

@@ -25,6 +25,10 @@ void Block::start(Grid &g, Cluster &cl, int64_t linearId, uint32_t rankIn) {
   }
   if (g.launch.checks & CheckAsync)
     sharedPending.assign(size_t(g.sharedTotal), 0);
+  if ((g.launch.checks & CheckAsync) && g.asyncProxy) {
+    genericSeq.assign(size_t(g.sharedTotal), 0);
+    genericWarp.assign(size_t(g.sharedTotal), 0);
+  }
   for (int64_t i = 0; i < g.warpsPerBlock; ++i) {
     auto w = std::make_unique<Warp>();
     w->block = this;

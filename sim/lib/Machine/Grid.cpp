@@ -15,6 +15,8 @@ namespace kvcache::sim {
 
 static constexpr uint64_t kWarpQuantum = 4000;
 static constexpr uint64_t kTurn = uint64_t(1) << 21; ///< warp instructions
+static constexpr uint32_t kSpinPolls = 64;
+static constexpr uint32_t kStuckWaits = 1000;
 static constexpr size_t kResidentThreads = 108 * 2048;
 
 const Region *Grid::find(uint64_t address) const {
@@ -145,6 +147,7 @@ private:
     return c;
   }
   [[noreturn]] void deadlock();
+  void neverCompletes();
 
   Grid &grid;
   WorkerStats &stats;
@@ -181,10 +184,27 @@ void Unit::deadlock() {
   throw PtxError(0, "internal: deadlock without a waiting warp");
 }
 
+/// All warps wait, some of them in loops on mbarriers whose phase cannot end.
+void Unit::neverCompletes() {
+  for (auto &b : cluster.blocks)
+    for (auto &w : b->warps)
+      if (!w->done() && w->failedWaits > kStuckWaits) {
+        Ctx c = context(*b);
+        c.warp = w.get();
+        Split &s = w->splits[w->current < w->splits.size() ? w->current : 0];
+        c.split = &s;
+        c.frame = s.frame;
+        c.violation("async", *w->waitsAt, std::countr_zero(s.mask ? s.mask : 1u),
+                    0,
+                    "the mbarrier's phase never completes: arrivals or bytes "
+                    "are missing and no warp can supply them");
+      }
+}
+
 bool Unit::run(uint64_t turn) {
   int idle = 0;
   for (;;) {
-    bool progress = false, alive = false;
+    bool progress = false, alive = false, stuck = true, spins = true;
     for (auto &b : cluster.blocks) {
       if (b->liveWarps == 0)
         continue;
@@ -201,17 +221,22 @@ bool Unit::run(uint64_t turn) {
         if (st != Warp::Status::Blocked || before - budget > 1 ||
             phase != cluster.phase)
           progress = true;
+        stuck &= st == Warp::Status::Blocked || w->failedWaits > kStuckWaits;
+        spins &= st == Warp::Status::Blocked || w->polls > kSpinPolls;
         if (grid.stop.load(std::memory_order_relaxed))
           return true;
       }
     }
     if (!alive)
       return true;
+    if (stuck)
+      neverCompletes();
     idle = progress ? 0 : idle + 1;
     if (idle > 2)
       deadlock();
     uint64_t max = grid.launch.maxSteps;
-    if (turn == 0 || stats.steps > max) {
+    spins &= progress;
+    if (turn == 0 || spins || stats.steps > max) {
       if (grid.steps.load() + stats.steps > max) {
         for (auto &b : cluster.blocks)
           for (auto &w : b->warps)
@@ -228,7 +253,7 @@ bool Unit::run(uint64_t turn) {
                               " warp instructions is reached");
             }
       }
-      if (turn == 0)
+      if (turn == 0 || spins)
         return false;
     }
   }

@@ -94,6 +94,9 @@ struct Instr {
   int32_t loc = 0;
   uint32_t a = 0, b = 0, d = 0; ///< family specific
   int64_t imm = 0;
+  /// The overflow check: finds lanes that wrap; how marks travel (Wraps.h).
+  ExecFn overflow = nullptr;
+  uint8_t wrapKind = 0;
   const void *ext = nullptr; ///< family specific, owned by the Code
 };
 

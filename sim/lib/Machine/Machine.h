@@ -14,6 +14,7 @@
 
 #include "Instr.h"
 #include "kvcache/sim.h"
+#include <array>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -40,7 +41,7 @@ struct Region {
   uint8_t *host = nullptr;
   uint8_t *undef =
       nullptr; ///< per byte, 0xff bits undefined; null: all defined
-  RaceShadow *race = nullptr;
+  mutable std::shared_ptr<RaceShadow> race; ///< made when first needed
   bool readOnly = false;
   std::string name;
 };
@@ -64,6 +65,9 @@ struct Frame {
   int depth = 0;
   const Instr *callSite = nullptr;
   size_t mapBytes = 0;
+  /// The overflow check: per 64 bytes of `regs`, lanes whose value wrapped as a
+  /// signed and as an unsigned number; empty until something does.
+  std::vector<std::array<uint32_t, 2>> wraps;
 };
 
 enum class SplitState : uint8_t {
@@ -153,10 +157,17 @@ struct Warp {
   AsyncCopies cpAsync;
   uint32_t clusterArrived = 0; ///< lanes between cluster arrive and wait
   uint64_t clusterPhase[32] = {};
-  void *race = nullptr; ///< the race checker's per-warp state
-  struct WgmmaState *wgmma = nullptr;
-  uint32_t bulkPendingReads = 0;
-  std::vector<std::pair<int32_t, int>> wgmmaPending;
+  std::shared_ptr<struct WarpRace> race;
+  /// The same strong load or atomic again and again: it spins.
+  const Instr *pollsAt = nullptr;
+  uint32_t polls = 0;
+  uint32_t failedWaits = 0; ///< mbarrier waits in a row that found no phase
+  const Instr *waitsAt = nullptr;
+  /// Registers of wgmma in flight: frame offset, group; and the group counter.
+  std::vector<std::pair<int32_t, uint32_t>> wgmmaPending;
+  uint32_t wgmmaSeq = 0;
+  uint32_t bulkSeq = 0;
+  std::vector<PendingCopy> bulkReads; ///< shared memory that bulk stores read
 
   enum class Status : uint8_t { Running, Blocked, Done };
   /// Runs at most `budget` instructions.
@@ -204,9 +215,14 @@ struct Block {
   Region shared;
   std::vector<uint8_t> sharedBytes, sharedUndef;
   std::vector<uint8_t> sharedPending; ///< async check: copies not waited for
+  /// When and by which warp a byte was last written through the generic proxy
+  /// (0: not), against each warp's last fence.proxy.async.
+  std::vector<uint32_t> genericSeq;
+  std::vector<uint8_t> genericWarp;
+  uint32_t proxyClock = 1, warpFence[32] = {};
   int64_t liveThreads = 0, threads = 0;
   int liveWarps = 0;
-  std::vector<std::unique_ptr<uint8_t[]>> frameMemory;
+  std::shared_ptr<struct BlockRace> race;
 
   void start(Grid &g, Cluster &c, int64_t linearId, uint32_t rank);
   ~Block();
@@ -245,14 +261,14 @@ struct Grid {
   int64_t localBytes = 0;
   std::vector<std::unique_ptr<uint8_t[]>> storage;
   int smVersion = 80;
-  bool archSpecific = false;
+  bool archSpecific = false, asyncProxy = false;
   uint32_t instrCount = 0;
   std::mutex noteMutex;
   std::vector<std::string> notes;
   std::atomic<uint64_t> steps{0};
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<WorkerStats>> stats;
-  std::mutex raceMutex;
+  std::shared_ptr<struct GridRace> race;
 
   /// The global allocation that holds `address`, or null.
   const Region *find(uint64_t address) const;

@@ -40,9 +40,6 @@ void raceFence(Ctx &c, const Instr &I, uint32_t mask, int scope);
 /// barrier) named by a key.
 void raceRelease(Ctx &c, uint32_t mask, uint64_t key);
 void raceAcquire(Ctx &c, uint32_t mask, uint64_t key);
-void raceClusterRelease(Ctx &c);
-void raceThreadStart(Block &b);
-void raceFree(Grid &g);
 
 } // namespace kvcache::sim
 

@@ -205,6 +205,7 @@ Result runKernel(const Module &module, const Launch &launch,
   g.entry = program->byName.at(launch.entry);
   g.instrCount = program->instrCount;
   g.localBytes = program->localBytes;
+  g.asyncProxy = program->asyncProxy;
   setTarget(g, m);
   setShape(g, *f);
   if (launch.sharedBytes < 0)

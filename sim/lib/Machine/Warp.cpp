@@ -9,7 +9,6 @@
 namespace kvcache::sim {
 
 static constexpr uint64_t kFairSteps = 20000;
-static constexpr int kMaxDepth = 256;
 
 //===----------------------------------------------------------------------===//
 // Frames. Memory is kept per thread and size: a warp touches only what it uses.
@@ -333,6 +332,42 @@ static void propagate(Ctx &c, const Instr &I, uint32_t m) {
       setDefined(c, I.o[i], m);
 }
 
+/// Marks of wrapped values follow copies, sums and widenings; any other
+/// instruction (a mask, a remainder) makes a new value.
+static void moveWraps(Ctx &c, const Instr &I, uint32_t m) {
+  auto &w = c.frame->wraps;
+  if (I.overflow) // it has set its own
+    return;
+  uint32_t s = 0, u = 0;
+  if (I.wrapKind)
+    for (int i = 0; i < I.ns; ++i) {
+      const Opnd &o = I.o[I.nd + i];
+      if (o.off < 0)
+        continue;
+      const auto &x = w[size_t(o.off >> 6)];
+      bool widens = I.wrapKind > 1 && o.sz == 4;
+      s |= widens && I.wrapKind == 3 ? x[1] : x[0];
+      u |= widens ? (I.wrapKind == 3 ? x[1] : x[0]) : x[1];
+    }
+  for (int i = 0; i < I.nd; ++i) {
+    auto &x = w[size_t(I.o[i].off >> 6)];
+    x[0] = (x[0] & ~m) | (s & m);
+    x[1] = (x[1] & ~m) | (u & m);
+  }
+}
+
+/// Registers of a wgmma that was not waited for must not be touched by others.
+static void checkInFlight(Ctx &c, const Instr &I) {
+  if (I.cls == OpClass::Mma || !(c.checks & CheckAsync))
+    return;
+  for (auto &[off, seq] : c.warp->wgmmaPending)
+    for (int i = 0; i < I.nd + I.ns; ++i)
+      if (I.o[i].off == off)
+        c.violation("async", I, std::countr_zero(c.split->mask), 0,
+                    "a register of a wgmma in flight is used before its "
+                    "wait_group");
+}
+
 template <bool Init, bool Count>
 Warp::Status Warp::loop(Ctx &c, uint64_t &budget) {
   uint64_t &steps = c.stats->steps;
@@ -379,6 +414,12 @@ reload:
       ++pc;
       continue;
     }
+    if (Init && !wgmmaPending.empty()) [[unlikely]]
+      checkInFlight(c, I);
+    if (Init && I.overflow && (c.checks & CheckOverflow) && m)
+      I.overflow(c, I, m);
+    if (Init && !c.frame->wraps.empty()) [[unlikely]]
+      moveWraps(c, I, m);
     if (Init && I.shadow && m)
       propagate(c, I, m);
     Act a = m || I.always ? I.fn(c, I, m) : Act::Next;
@@ -430,7 +471,7 @@ Warp::Status Warp::run(Ctx &c, uint64_t &budget) {
       return Status::Blocked;
   }
   bool count = !c.stats->instr.empty();
-  if (c.init)
+  if (c.init || (c.checks & CheckOverflow))
     return count ? loop<true, true>(c, budget) : loop<true, false>(c, budget);
   return count ? loop<false, true>(c, budget) : loop<false, false>(c, budget);
 }

@@ -85,6 +85,7 @@ struct Split {
   uint32_t syncMask = 0;
   uint64_t chosen = 0; ///< Warp::clock when it was last chosen
   bool forced = false; ///< executes an aligned instruction although divergent
+  bool skipped = false; ///< others stored while it waited
 };
 
 /// What executors see. One per running warp; `regs` and `consts` of the split.

@@ -438,8 +438,12 @@ void raceRelease(Ctx &c, uint32_t, uint64_t key) {
 void raceAcquire(Ctx &c, uint32_t, uint64_t key) {
   auto &o = objects(c).objects;
   auto it = o.find(key);
-  if (it != o.end())
-    state(c).clock.join(it->second);
+  if (it == o.end())
+    return;
+  WarpRace &w = state(c);
+  w.clock.join(it->second);
+  w.acquiredSelf = std::max(
+      w.acquiredSelf, it->second.get(c.block->linear, c.warp->index));
 }
 
 } // namespace kvcache::sim

@@ -115,6 +115,7 @@ static bool joinParked(Warp &w) {
       continue;
     s.mask |= o.mask;
     s.state = SplitState::Ready;
+    s.skipped = false;
     dropFrame(o.frame);
     w.splits.erase(w.splits.begin() + i);
     if (i < w.current)
@@ -207,6 +208,14 @@ void Warp::wakeSyncs(Ctx &c) {
   }
   for (Split &s : splits)
     if (s.state == SplitState::Aligned && s.mask == live) {
+      if (s.skipped && (c.checks & CheckBarrier)) {
+        c.split = &s;
+        c.frame = s.frame;
+        c.violation("barrier", s.frame->code->instrs[s.pc],
+                    std::countr_zero(s.mask), 0,
+                    "other lanes of the warp went past this instruction, which "
+                    "the whole warp must execute");
+      }
       s.state = SplitState::Ready;
       return;
     }
@@ -332,6 +341,21 @@ static void propagate(Ctx &c, const Instr &I, uint32_t m) {
       setDefined(c, I.o[i], m);
 }
 
+static bool touchesShared(const Instr &I) {
+  return (I.cls == OpClass::Load || I.cls == OpClass::Store ||
+          I.cls == OpClass::Atomic) &&
+         I.space <= MemSpace::Cluster;
+}
+
+/// Lanes store while others of the warp wait at a barrier for all of them: when
+/// they exit afterwards, the barrier was divergent. (Lanes that merely return
+/// early are no fault: that is how kernels guard their range.)
+static void noteSkippers(Warp &w) {
+  for (Split &s : w.splits)
+    if (s.state == SplitState::Aligned)
+      s.skipped = true;
+}
+
 /// Marks of wrapped values follow copies, sums and widenings; any other
 /// instruction (a mask, a remainder) makes a new value.
 static void moveWraps(Ctx &c, const Instr &I, uint32_t m) {
@@ -368,9 +392,21 @@ static void checkInFlight(Ctx &c, const Instr &I) {
                     "wait_group");
 }
 
+namespace {
+/// Counts in registers; added to the worker's totals when the loop returns.
+struct Tally {
+  WorkerStats &stats;
+  uint64_t steps = 0, threads = 0;
+  ~Tally() {
+    stats.steps += steps;
+    stats.threads += threads;
+  }
+};
+} // namespace
+
 template <bool Init, bool Count>
 Warp::Status Warp::loop(Ctx &c, uint64_t &budget) {
-  uint64_t &steps = c.stats->steps;
+  Tally tally{*c.stats};
 reload:
   if (splits.empty())
     return Status::Done;
@@ -395,7 +431,7 @@ reload:
       c.split = s;
     }
     --budget;
-    ++steps;
+    ++tally.steps;
     uint32_t m = s->mask;
     uint32_t guardUndef = 0;
     if (I.pred >= 0) {
@@ -409,7 +445,7 @@ reload:
       st.warps += 1;
       st.threads += std::popcount(m);
     }
-    c.stats->threads += std::popcount(m);
+    tally.threads += std::popcount(m);
     if (m == 0 && !I.always && !guardUndef) {
       ++pc;
       continue;
@@ -426,8 +462,17 @@ reload:
     if (Init && guardUndef) [[unlikely]]
       for (int i = 0; i < I.nd; ++i)
         setUndefined(c, I.o[i], guardUndef);
+    if (Init && splits.size() > 1 && (I.cls == OpClass::Store ||
+                                      I.cls == OpClass::Atomic)) [[unlikely]]
+      noteSkippers(*this);
     if (a == Act::Next) [[likely]] {
       ++pc;
+      // With the race check warps take turns at memory accesses, so that the
+      // later access in program order is the one that is reported.
+      if (Init && (c.checks & CheckRace) && touchesShared(I)) {
+        s->pc = pc;
+        return Status::Running;
+      }
       continue;
     }
     switch (a) {
@@ -471,7 +516,7 @@ Warp::Status Warp::run(Ctx &c, uint64_t &budget) {
       return Status::Blocked;
   }
   bool count = !c.stats->instr.empty();
-  if (c.init || (c.checks & CheckOverflow))
+  if (c.checks)
     return count ? loop<true, true>(c, budget) : loop<true, false>(c, budget);
   return count ? loop<false, true>(c, budget) : loop<false, false>(c, budget);
 }

@@ -34,8 +34,8 @@ static std::string loop(const std::string &body, int unroll) {
              "st.global.f32 [%rd3], %f1;\nret;\n}\n";
 }
 
-static void measure(const char *name, const std::string &ptx, int n, double unit,
-                    const char *what) {
+static void measure(const char *name, const std::string &ptx, int n,
+                    double unit, const char *what) {
   auto m = sim::Module::parse(ptx, name);
   for (uint32_t checks : {uint32_t(sim::CheckNone), uint32_t(sim::CheckAll)}) {
     std::vector<float> out(256);
@@ -52,23 +52,25 @@ static void measure(const char *name, const std::string &ptx, int n, double unit
     if (r.violation)
       std::printf("%s: %s\n", name, r.violation->message.c_str());
     double work = unit > 0 ? unit * n : double(r.threadInstructions);
-    std::printf("%-8s checks %-4s %8.2f G %s/s\n", name, checks ? "all" : "none",
-                work / s * 1e-9, what);
+    std::printf("%-8s checks %-4s %8.2f G %s/s\n", name,
+                checks ? "all" : "none", work / s * 1e-9, what);
   }
 }
 
 int main() {
   measure("ffma", loop("fma.rn.f32 %f#, %f#, %f38, %f39;\n", 64), 4000, 0,
           "thread instructions");
-  measure("integer", loop("add.s32 %r6, %r6, %r4;\nxor.b32 %r7, %r7, %r6;\n", 32),
-          4000, 0, "thread instructions");
+  measure("integer",
+          loop("add.s32 %r6, %r6, %r4;\nxor.b32 %r7, %r7, %r6;\n", 32), 4000, 0,
+          "thread instructions");
   measure("mma",
           loop("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                "{%f1,%f2,%f3,%f4},{%r4,%r4,%r4,%r4},{%r4,%r4},"
                "{%f1,%f2,%f3,%f4};\n",
                16),
           1000, 16.0 * 8 * 2048, "multiply-adds");
-  std::printf("limit: per warp instruction an indirect call, operand look-ups and "
-              "(checks) a flag byte per operand; the arithmetic is two vector "
-              "operations\n");
+  std::printf(
+      "limit: per warp instruction an indirect call, operand look-ups and "
+      "(checks) a flag byte per operand; the arithmetic is two vector "
+      "operations\n");
 }

@@ -23,7 +23,7 @@ step lint scripts/lint.sh "$build"
 step lit ninja -C "$build" check-kvcache
 step unit ctest --test-dir "$build" --output-on-failure -j "$jobs"
 step fuzz scripts/fuzz.sh "$build" "${KVCACHE_FUZZ_SECONDS:-20}"
-step pytest "$build/venv/bin/python" -m pytest -q -n "$jobs" -rs test/python
+step pytest "$build/venv/bin/python" -m pytest -q -n "$jobs" -rs test/python test/Sim
 
 echo "== all checks took $((SECONDS - started)) s"
 if [ ${#failed[@]} -ne 0 ]; then

@@ -15,7 +15,7 @@ missing or failing device DeviceError; each leaves everything as it was.
 
 from __future__ import annotations
 
-from kvcache import reference
+from kvcache import reference, sim
 from kvcache._cache import PagedCache
 from kvcache._compile import Kernel, compile, load
 from kvcache._native import CacheFull, DeviceError
@@ -38,5 +38,6 @@ __all__ = [
     "merge_states",
     "quantize",
     "reference",
+    "sim",
     "sparsify",
 ]

@@ -9,7 +9,8 @@
 
 using namespace kvcache::sim;
 
-static void runEntry(const Module &m, const std::string &entry, uint32_t checks) {
+static void runEntry(const Module &m, const std::string &entry,
+                     uint32_t checks) {
   // The number of parameters is not public: try the usual counts.
   for (size_t n = 0; n <= 4; ++n) {
     std::vector<uint8_t> x(256), y(256);

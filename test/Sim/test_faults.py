@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (PTX text)
 """Planted faults: each is reported at its line and thread, its correct twin is not."""
 
 from __future__ import annotations
@@ -56,11 +57,29 @@ SMEM = ".shared .align 128 .b8 s[4096];\n.shared .align 8 .b64 bar;\n"
 FILL = "shl.b32 %r2, %r1, 2; mov.u32 %r3, s; add.s32 %r4, %r3, %r2;\n"
 
 FAULTS = [
-    Fault("past_end", "bounds", "ld.global.u32 %r5, [%rd4+256]; //!\nst.global.u32 [%rd5], %r5;", {"+256": ""}, thread="(0,0,0)"),
+    Fault(
+        "past_end",
+        "bounds",
+        "ld.global.u32 %r5, [%rd4+256]; //!\nst.global.u32 [%rd5], %r5;",
+        {"+256": ""},
+        thread="(0,0,0)",
+    ),
     Fault("store_past_end", "bounds", "st.global.u32 [%rd5+4], %r1; //!", {"+4": ""}, thread="(63,0,0)"),
-    Fault("null", "bounds", "mov.u64 %rd6, 0;\nst.global.u32 [%rd6], %r1; //!", {"mov.u64 %rd6, 0": "mov.u64 %rd6, %rd5"}),
-    Fault("shared_past_end", "bounds", FILL + "st.shared.u32 [%r4+8000], %r1; //!", {"+8000": ""}, shared=SMEM),
-    Fault("misaligned", "align", "ld.global.v2.u32 {%r5, %r6}, [%rd1+4]; //!\nst.global.u32 [%rd5], %r5;", {"+4": "+8"}),
+    Fault(
+        "null",
+        "bounds",
+        "mov.u64 %rd6, 0;\nst.global.u32 [%rd6], %r1; //!",
+        {"mov.u64 %rd6, 0": "mov.u64 %rd6, %rd5"},
+    ),
+    Fault(
+        "shared_past_end", "bounds", FILL + "st.shared.u32 [%r4+8000], %r1; //!", {"+8000": ""}, shared=SMEM
+    ),
+    Fault(
+        "misaligned",
+        "align",
+        "ld.global.v2.u32 {%r5, %r6}, [%rd1+4]; //!\nst.global.u32 [%rd5], %r5;",
+        {"+4": "+8"},
+    ),
     Fault("misaligned_shared", "align", FILL + "st.shared.u32 [%r4+2], %r1; //!", {"+2]": "]"}, shared=SMEM),
     Fault("undefined_store", "init", "st.global.u32 [%rd5], %r30; //!", {"%r30": "%r1"}, thread="(0,0,0)"),
     Fault(
@@ -75,16 +94,28 @@ FAULTS = [
     Fault(
         "undefined_selected_away",
         "init",
-        FILL + "ld.shared.u32 %r5, [%r4];\nsetp.lt.u32 %p1, %r1, 100;\nselp.b32 %r6, %r5, %r1, %p1;\nst.global.u32 [%rd5], %r6; //!",
+        FILL
+        + "ld.shared.u32 %r5, [%r4];\nsetp.lt.u32 %p1, %r1, 100;\nselp.b32 %r6, %r5, %r1, %p1;\nst.global.u32 [%rd5], %r6; //!",
         {"selp.b32 %r6, %r5, %r1": "selp.b32 %r6, %r1, %r5"},
         shared=SMEM,
     ),
-    Fault("undefined_branch", "init", "setp.eq.s32 %p1, %r30, 0;\n@%p1 bra L1; //!\nst.global.u32 [%rd5], %r1;\nL1:", {"%r30": "%r1"}),
-    Fault("undefined_address", "init", "add.s64 %rd6, %rd5, %rd15;\nst.global.u32 [%rd6], %r1; //!", {"%rd15": "0"}),
+    Fault(
+        "undefined_branch",
+        "init",
+        "setp.eq.s32 %p1, %r30, 0;\n@%p1 bra L1; //!\nst.global.u32 [%rd5], %r1;\nL1:",
+        {"%r30": "%r1"},
+    ),
+    Fault(
+        "undefined_address",
+        "init",
+        "add.s64 %rd6, %rd5, %rd15;\nst.global.u32 [%rd6], %r1; //!",
+        {"%rd15": "0"},
+    ),
     Fault(
         "missing_barrier",
         "race",
-        FILL + "st.shared.u32 [%r4], %r1;\n@%p7 bar.sync 0;\nxor.b32 %r5, %r1, 32; shl.b32 %r5, %r5, 2; add.s32 %r5, %r5, %r3;\n"
+        FILL
+        + "st.shared.u32 [%r4], %r1;\n@%p7 bar.sync 0;\nxor.b32 %r5, %r1, 32; shl.b32 %r5, %r5, 2; add.s32 %r5, %r5, %r3;\n"
         "ld.shared.u32 %r6, [%r5]; //!\nst.global.u32 [%rd5], %r6;",
         {"@%p7 bar.sync 0;": "bar.sync 0;"},
         shared=SMEM,
@@ -110,7 +141,8 @@ FAULTS = [
     Fault(
         "overwrite_too_early",
         "race",
-        FILL + "st.shared.u32 [%r4], %r1;\nbar.sync 0;\nxor.b32 %r5, %r1, 32; shl.b32 %r5, %r5, 2; add.s32 %r5, %r5, %r3;\n"
+        FILL
+        + "st.shared.u32 [%r4], %r1;\nbar.sync 0;\nxor.b32 %r5, %r1, 32; shl.b32 %r5, %r5, 2; add.s32 %r5, %r5, %r3;\n"
         "ld.shared.u32 %r6, [%r5];\nmov.u32 %r7, 0;\nst.shared.u32 [%r4], %r6; //!\nst.global.u32 [%rd5], %r6;",
         {"mov.u32 %r7, 0;": "bar.sync 0;"},
         shared=SMEM,
@@ -202,8 +234,12 @@ FAULTS = [
         "setp.lt.u32 %p1, %r20, 16;\nmov.u32 %r5, 0;\n@%p1 shfl.sync.bfly.b32 %r5, %r1, 1, 31, -1; //!\nst.global.u32 [%rd5], %r5;",
         {"31, -1": "31, 65535"},
     ),
-    Fault("not_on_target", "target", "cvt.rn.satfinite.e4m3x2.f32 %h1, 0f3f800000, 0f3f800000; //!\ncvt.u32.u16 %r5, %h1;\nst.global.u32 [%rd5], %r5;",
-          {"cvt.rn.satfinite.e4m3x2.f32 %h1, 0f3f800000, 0f3f800000": "cvt.rn.f16.f32 %h1, 0f3f800000"}),
+    Fault(
+        "not_on_target",
+        "target",
+        "cvt.rn.satfinite.e4m3x2.f32 %h1, 0f3f800000, 0f3f800000; //!\ncvt.u32.u16 %r5, %h1;\nst.global.u32 [%rd5], %r5;",
+        {"cvt.rn.satfinite.e4m3x2.f32 %h1, 0f3f800000, 0f3f800000": "cvt.rn.f16.f32 %h1, 0f3f800000"},
+    ),
     Fault(
         "wrapped_index",
         "overflow",

@@ -146,8 +146,10 @@ def test_bits(tmp_path, arch):
         assert int(o[i, 0]) == int.from_bytes(bytes([pool[5], pool[7], pool[1], pool[3]]), "little")
         assert int(o[i, 1]) == ((y << 32 | x) << 7 >> 32) % 2**32
         xb, yb = x.to_bytes(4, "little"), y.to_bytes(4, "little")
-        assert int(o[i, 2]) == int.from_bytes(bytes(abs(p - q) for p, q in zip(xb, yb)), "little")
-        s8 = [(p - 256 if p > 127 else p) * (q - 256 if q > 127 else q) for p, q in zip(xb, yb)]
+        assert int(o[i, 2]) == int.from_bytes(
+            bytes(abs(p - q) for p, q in zip(xb, yb, strict=True)), "little"
+        )
+        s8 = [(p - 256 if p > 127 else p) * (q - 256 if q > 127 else q) for p, q in zip(xb, yb, strict=True)]
         assert int(o[i, 3]) == (sum(s8) + 11) % 2**32
         assert int(o[i, 4]) == x >> 5 & 0x3FF
         assert int(o[i, 5]) == (abs(s32(x) - s32(y)) + 3) % 2**32
@@ -184,7 +186,17 @@ def test_switch(tmp_path, arch):
     x = f32(64)
     p = KERNELS / f"basic.{arch}.ptx"
     (o,) = ok(run(tmp_path, p, "switch_case", "1", "64", [In(op), In(x), zeros(64)]))
-    cases = [x + 1, x * x, -x, np.sqrt(np.abs(x)), 1 / x, np.floor(x), np.minimum(x, 0), x * 0 + 42, x * 0 + 42]
+    cases = [
+        x + 1,
+        x * x,
+        -x,
+        np.sqrt(np.abs(x)),
+        1 / x,
+        np.floor(x),
+        np.minimum(x, 0),
+        x * 0 + 42,
+        x * 0 + 42,
+    ]
     np.testing.assert_allclose(o, np.choose(op, cases), rtol=1e-6)
 
 

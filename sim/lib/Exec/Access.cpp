@@ -180,10 +180,10 @@ void checkPending(Ctx &c, const Instr &I, const Group &g, uint32_t bytes,
     for (auto &w : b.warps)
       for (const PendingCopy &p : w->bulkReads)
         KVSIM_EACH(g.mask)
-        if (g.off[l] < p.addr + p.bytes && p.addr < g.off[l] + bytes)
-          c.violation("async", I, int(l), g.off[l],
-                      "store to shared memory that a bulk store still reads: "
-                      "wait_group.read was not executed");
+    if (g.off[l] < p.addr + p.bytes && p.addr < g.off[l] + bytes)
+      c.violation("async", I, int(l), g.off[l],
+                  "store to shared memory that a bulk store still reads: "
+                  "wait_group.read was not executed");
   }
   if (!g.owner || g.owner->sharedPending.empty())
     return;

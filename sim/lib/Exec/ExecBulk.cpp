@@ -11,8 +11,8 @@
 
 namespace kvcache::sim::KVSIM_TIER {
 
-void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b, uint64_t bytes,
-                AccessKind kind, const uint8_t *values) {
+void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
+                uint64_t bytes, AccessKind kind, const uint8_t *values) {
   if (!(c.checks & CheckRace) || b.region->readOnly)
     return;
   uint64_t off[32];
@@ -109,7 +109,8 @@ void reduceElement(const ReduceOp &r, uint8_t *to, const uint8_t *from) {
     std::memcpy(&a, to, 2);
     std::memcpy(&b, from, 2);
     bool bf = t == "bf16";
-    float v = apply(bf ? bf16ToF32(a) : f16ToF32(a), bf ? bf16ToF32(b) : f16ToF32(b));
+    float v =
+        apply(bf ? bf16ToF32(a) : f16ToF32(a), bf ? bf16ToF32(b) : f16ToF32(b));
     a = bf ? f32ToBf16(v) : f32ToF16(v);
     std::memcpy(to, &a, 2);
   } else if (t == "f32") {
@@ -296,7 +297,8 @@ void decodeBulk(Decoder &D, Instr &I, bool reduce) {
   if (D.take("cp_mask"))
     D.error("'.cp_mask' is not supported");
   if (x.mbarrier == group)
-    D.error("'cp.async.bulk' needs .mbarrier::complete_tx::bytes or .bulk_group");
+    D.error(
+        "'cp.async.bulk' needs .mbarrier::complete_tx::bytes or .bulk_group");
   if (reduce) {
     x.op = takeReduce(D);
     x.op.type = D.type();
@@ -350,7 +352,8 @@ static Act execRemote(Ctx &c, const Instr &I, uint32_t m) {
       const Opnd &s = I.o[2 + i];
       std::memcpy(v + i * x.elem, c.in<uint8_t>(s) + l * s.sz, size_t(x.elem));
     }
-    bulkAccess(c, I, int(l), b, bytes, AccessKind::Write, x.reduce ? nullptr : v);
+    bulkAccess(c, I, int(l), b, bytes, AccessKind::Write,
+               x.reduce ? nullptr : v);
     for (int i = 0; i < x.vec; ++i)
       if (x.reduce)
         reduceElement(x.op, b.host + i * x.elem, v + i * x.elem);

@@ -56,33 +56,27 @@ static double directed64(Round mode, double a, double b, double c, F f) {
 static double slow64(int op, Round mode, double a, double b, double c) {
   switch (op) {
   case FloatAdd:
-    return directed64(mode, a, b, c, [](double x, double y, double) {
-      return x + y;
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double y, double) { return x + y; });
   case FloatSub:
-    return directed64(mode, a, b, c, [](double x, double y, double) {
-      return x - y;
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double y, double) { return x - y; });
   case FloatMul:
-    return directed64(mode, a, b, c, [](double x, double y, double) {
-      return x * y;
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double y, double) { return x * y; });
   case FloatDiv:
-    return directed64(mode, a, b, c, [](double x, double y, double) {
-      return x / y;
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double y, double) { return x / y; });
   case 4:
     return directed64(mode, a, b, c, [](double x, double y, double z) {
       return std::fma(x, y, z);
     });
   case 5:
-    return directed64(mode, a, b, c, [](double x, double, double) {
-      return std::sqrt(x);
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double, double) { return std::sqrt(x); });
   default:
-    return directed64(mode, a, b, c, [](double x, double, double) {
-      return 1.0 / x;
-    });
+    return directed64(mode, a, b, c,
+                      [](double x, double, double) { return 1.0 / x; });
   }
 }
 

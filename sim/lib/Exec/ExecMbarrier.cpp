@@ -1,8 +1,8 @@
 //===- ExecMbarrier.cpp - mbarrier objects --------------------------------===//
 //
 // The 64-bit object in shared memory: bit 63 phase, 20 bits expected arrivals,
-// 20 bits pending arrivals, 23 bits transaction bytes (signed). A state token is
-// the object's value at the arrive.
+// 20 bits pending arrivals, 23 bits transaction bytes (signed). A state token
+// is the object's value at the arrive.
 //
 //===----------------------------------------------------------------------===//
 #include "Async.h"
@@ -25,7 +25,8 @@ struct Object {
   }
   uint64_t pack() const {
     return uint64_t(phase) << 63 | uint64_t(expected & 0xfffff) << 43 |
-           uint64_t(pending & 0xfffff) << 23 | (uint64_t(uint32_t(tx)) & 0x7fffff);
+           uint64_t(pending & 0xfffff) << 23 |
+           (uint64_t(uint32_t(tx)) & 0x7fffff);
   }
   void settle() {
     if (pending == 0 && tx == 0) {
@@ -128,7 +129,8 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
       for (int i = 0; i < 8; ++i)
         undef |= b.undef[i] != 0;
       if (undef && (c.checks & CheckAsync))
-        c.violation("async", I, lane, addr[l], "the mbarrier is not initialised");
+        c.violation("async", I, lane, addr[l],
+                    "the mbarrier is not initialised");
     }
     Object o = load(b.host);
     uint64_t token = o.pack();

@@ -133,8 +133,8 @@ static void runF32(Ctx &c, const Instr &I, const MmaExt &x) {
   int ab = elemBits(x.a), bb = elemBits(x.b);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector,
-                 c.in<uint32_t>(*E), cols);
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, c.in<uint32_t>(*E),
+                 cols);
   for (int r = 0; r < x.m; ++r)
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[r * x.kA + i] : i;
@@ -164,8 +164,8 @@ static void runInt(Ctx &c, const Instr &I, const MmaExt &x) {
   int bits = elemBits(x.a);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector,
-                 c.in<uint32_t>(*E), cols);
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, c.in<uint32_t>(*E),
+                 cols);
   for (int r = 0; r < x.m; ++r)
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[r * x.kA + i] : i;

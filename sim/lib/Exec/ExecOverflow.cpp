@@ -3,8 +3,8 @@
 // 32-bit sums, products and shifts mark the lanes whose exact result fits
 // neither reading of the register: as signed (mark 0) and, for what is widened
 // without sign, as signed and unsigned (mark 1, so that i - 1 is none). Marks
-// travel through copies and widenings (Warp.cpp); an address that carries one is
-// a violation. Masks and remainders make new values, so hashes are none.
+// travel through copies and widenings (Warp.cpp); an address that carries one
+// is a violation. Masks and remainders make new values, so hashes are none.
 //
 //===----------------------------------------------------------------------===//
 #include "Arith.h"
@@ -74,7 +74,8 @@ void wrappedAddress(Ctx &c, const Instr &I, const Opnd &base, uint32_t mask) {
     return;
   if (uint32_t w = c.frame->wraps[size_t(base.off >> 6)][0] & mask) {
     int l = std::countr_zero(w);
-    uint64_t a = base.sz == 8 ? c.in<uint64_t>(base)[l] : c.in<uint32_t>(base)[l];
+    uint64_t a =
+        base.sz == 8 ? c.in<uint64_t>(base)[l] : c.in<uint32_t>(base)[l];
     c.violation("overflow", I, l, a,
                 "32-bit arithmetic of this address wrapped");
   }

@@ -39,12 +39,14 @@ static TensorMap loadMap(Ctx &c, const Instr &I, int lane, MemSpace sp,
                 "the tensor map has rank " + std::to_string(m.rank1 + 1) +
                     ", the instruction " + std::to_string(rank));
   if (!tensorElemBytes(m.elemType) || m.interleave)
-    c.violation("bounds", I, lane, addr,
-                "element type or interleave of the tensor map is not supported");
+    c.violation(
+        "bounds", I, lane, addr,
+        "element type or interleave of the tensor map is not supported");
   uint64_t total = uint64_t(tensorElemBytes(m.elemType));
   for (int i = 0; i < rank; ++i) {
     total *= m.box[i];
-    if (!m.box[i] || m.box[i] > 256 || !m.elementStrides[i] || total > (1 << 20))
+    if (!m.box[i] || m.box[i] > 256 || !m.elementStrides[i] ||
+        total > (1 << 20))
       c.violation("bounds", I, lane, addr, "the tensor map's box is invalid");
   }
   return m;
@@ -73,13 +75,16 @@ static void walkBox(const TensorMap &m, const int32_t *at, F f) {
     for (int d = 1; d < rank; ++d) {
       int64_t i = int64_t(rest % count(d)) * m.elementStrides[d] + at[d];
       rest /= count(d);
-      inside &= i >= 0 && i < int64_t(m.dims[d] ? m.dims[d] : uint64_t(1) << 32);
+      inside &=
+          i >= 0 && i < int64_t(m.dims[d] ? m.dims[d] : uint64_t(1) << 32);
       addr += uint64_t(i) * m.strides[d - 1];
     }
     for (uint64_t x = 0; x < inner; ++x) {
       int64_t i = int64_t(x) * m.elementStrides[0] + at[0];
-      bool in = inside && i >= 0 && i < int64_t(m.dims[0] ? m.dims[0] : uint64_t(1) << 32);
-      f((line * inner + x) * uint64_t(elem), addr + uint64_t(i) * uint64_t(elem), in);
+      bool in = inside && i >= 0 &&
+                i < int64_t(m.dims[0] ? m.dims[0] : uint64_t(1) << 32);
+      f((line * inner + x) * uint64_t(elem),
+        addr + uint64_t(i) * uint64_t(elem), in);
     }
   }
 }
@@ -160,8 +165,9 @@ static void tensorStore(Ctx &c, const Instr &I, int lane, const TensorMap &m,
 }
 
 static const char *reduceType(const TensorMap &m) {
-  static const char *const t[] = {"u8",  "u16", "u32", "s32", "u64",  "s64", "f16",
-                                  "f32", "f32", "f64", "bf16", "f32", "f32"};
+  static const char *const t[] = {"u8",   "u16", "u32", "s32", "u64",
+                                  "s64",  "f16", "f32", "f32", "f64",
+                                  "bf16", "f32", "f32"};
   return t[m.elemType];
 }
 
@@ -222,8 +228,7 @@ static Act execTensor(Ctx &c, const Instr &I, uint32_t m) {
 static void mapOperand(Decoder &D, const Operand &o, TensorExt &x,
                        std::vector<Opnd> &ss) {
   if (o.kind != Operand::Mem || o.elems.size() != 2 ||
-      o.elems[1].kind != Operand::Vec ||
-      int(o.elems[1].elems.size()) != x.rank)
+      o.elems[1].kind != Operand::Vec || int(o.elems[1].elems.size()) != x.rank)
     D.error("expected [map, {" + std::to_string(x.rank) + " coordinates}]");
   Operand plain = o;
   plain.elems.resize(1);
@@ -322,8 +327,8 @@ static Act execReplace(Ctx &c, const Instr &I, uint32_t m) {
     Bytes b = resolveBytes(c, I, int(l), I.space, addr[l], 128);
     TensorMap t;
     std::memcpy(&t, b.host, 128);
-    uint64_t v = I.o[1].sz == 8 ? c.in<uint64_t>(I.o[1])[l]
-                                : c.in<uint32_t>(I.o[1])[l];
+    uint64_t v =
+        I.o[1].sz == 8 ? c.in<uint64_t>(I.o[1])[l] : c.in<uint32_t>(I.o[1])[l];
     uint32_t k = I.b;
     switch (Field(I.a)) {
     case GlobalAddress:
@@ -400,7 +405,7 @@ static void decodeTensormap(Decoder &D, Instr &I) {
     D.error("unknown form of 'tensormap'");
   D.take("tile");
   static const char *const names[] = {
-      "global_address", "rank",     "box_dim",           "global_dim",
+      "global_address", "rank",           "box_dim",  "global_dim",
       "global_stride",  "element_stride", "elemtype", "interleave_layout",
       "swizzle_mode",   "fill_mode"};
   int f = -1;

@@ -58,8 +58,8 @@ static Act execVideo(Ctx &c, const Instr &I, uint32_t m) {
 }
 
 static void decodeVideo(Decoder &D, Instr &I) {
-  static const char *const names[] = {"vadd", "vsub", "vavrg", "vabsdiff", "vmin",
-                                      "vmax"};
+  static const char *const names[] = {"vadd",     "vsub", "vavrg",
+                                      "vabsdiff", "vmin", "vmax"};
   std::string op = D.in->op;
   uint32_t lanes = uint32_t(op.back() - '0');
   op.pop_back();
@@ -72,14 +72,15 @@ static void decodeVideo(Decoder &D, Instr &I) {
   D.needOps(4, 4);
   I.fn = execVideo;
   I.cls = OpClass::Int;
-  D.finish(I, {D.dst(D.op(0), 4)},
-           {D.src(D.op(1), "b32"), D.src(D.op(2), "b32"), D.src(D.op(3), "b32")});
+  D.finish(
+      I, {D.dst(D.op(0), 4)},
+      {D.src(D.op(1), "b32"), D.src(D.op(2), "b32"), D.src(D.op(3), "b32")});
 }
 
 void addVideo(Table &t) {
-  for (const char *n : {"vadd2", "vadd4", "vsub2", "vsub4", "vavrg2", "vavrg4",
-                        "vabsdiff2", "vabsdiff4", "vmin2", "vmin4", "vmax2",
-                        "vmax4"})
+  for (const char *n :
+       {"vadd2", "vadd4", "vsub2", "vsub4", "vavrg2", "vavrg4", "vabsdiff2",
+        "vabsdiff4", "vmin2", "vmin4", "vmax2", "vmax4"})
     t.add(n, decodeVideo);
 }
 

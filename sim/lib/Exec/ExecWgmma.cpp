@@ -69,7 +69,8 @@ static uint64_t elementAddress(const Matrix &m, bool mnMajor, int row, int k,
 /// Reads rows x cols elements; undefined ones mark their row.
 static void readMatrix(Ctx &c, const Instr &I, const Matrix &m, bool mnMajor,
                        int row0, int rows, int cols, Elem e,
-                       std::vector<uint32_t> &out, std::vector<uint8_t> &undef) {
+                       std::vector<uint32_t> &out,
+                       std::vector<uint8_t> &undef) {
   int bytes = elemBits(e) / 8;
   Block &b = *c.block;
   out.resize(size_t(rows * cols));
@@ -118,7 +119,8 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
   std::vector<uint32_t> a, b;
   std::vector<uint8_t> undefA, undefB;
   uint64_t dB = c.in<uint64_t>(S[x.opB])[0];
-  if (c.init && (isTainted(c, S[x.opB], 1) || (!x.nA && isTainted(c, S[x.opA], 1))))
+  if (c.init &&
+      (isTainted(c, S[x.opB], 1) || (!x.nA && isTainted(c, S[x.opA], 1))))
     c.violation("init", I, 0, 0, "a wgmma descriptor is undefined");
   if (x.nA) {
     a.resize(size_t(16 * x.kA));
@@ -128,12 +130,13 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
       const Slot &s = x.sa[size_t(i)];
       uint32_t mask = bits >= 32 ? ~0u : (1u << bits) - 1;
       a[size_t(i)] = c.in<uint32_t>(S[x.opA + s.reg])[s.lane] >> s.shift & mask;
-      if (c.init && (shadowIn<uint32_t>(c, S[x.opA + s.reg])[s.lane] >> s.shift & mask))
+      if (c.init &&
+          (shadowIn<uint32_t>(c, S[x.opA + s.reg])[s.lane] >> s.shift & mask))
         undefA[size_t(i / x.kA)] = 1;
     }
   } else {
-    readMatrix(c, I, descriptor(c.in<uint64_t>(S[x.opA])[0]), x.transA, warp * 16,
-               16, x.kA, x.a, a, undefA);
+    readMatrix(c, I, descriptor(c.in<uint64_t>(S[x.opA])[0]), x.transA,
+               warp * 16, 16, x.kA, x.a, a, undefA);
   }
   readMatrix(c, I, descriptor(dB), x.transB, 0, x.n, x.k, x.b, b, undefB);
   std::vector<uint16_t> cols;
@@ -157,14 +160,16 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[size_t(r * x.kA + i)] : i;
       uint32_t v = a[size_t(r * x.kA + i)];
-      fa[size_t(r * x.k + k)] =
-          isInt ? float(decodeInt(x.a, v)) : float(x.scaleA) * decodeElem(x.a, v, fl);
+      fa[size_t(r * x.k + k)] = isInt
+                                    ? float(decodeInt(x.a, v))
+                                    : float(x.scaleA) * decodeElem(x.a, v, fl);
     }
   for (int n = 0; n < x.n; ++n)
     for (int k = 0; k < x.k; ++k) {
       uint32_t v = b[size_t(n * x.k + k)];
-      fb[size_t(k * x.n + n)] =
-          isInt ? float(decodeInt(x.b, v)) : float(x.scaleB) * decodeElem(x.b, v, fl);
+      fb[size_t(k * x.n + n)] = isInt
+                                    ? float(decodeInt(x.b, v))
+                                    : float(x.scaleB) * decodeElem(x.b, v, fl);
     }
   if (keep)
     for (int r = 0; r < 16; ++r)
@@ -174,22 +179,23 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
         if (isInt)
           iacc[size_t(r * x.n + n)] = int32_t(v);
         else
-          acc[size_t(r * x.n + n)] = x.d == Elem::F16 ? f16ToF32(uint16_t(v))
-                                                      : bitcast<float>(v);
+          acc[size_t(r * x.n + n)] =
+              x.d == Elem::F16 ? f16ToF32(uint16_t(v)) : bitcast<float>(v);
       }
   if (isInt) {
     for (int r = 0; r < 16; ++r)
       for (int n = 0; n < x.n; ++n) {
         int64_t s = iacc[size_t(r * x.n + n)];
         for (int k = 0; k < x.k; ++k)
-          s += int64_t(fa[size_t(r * x.k + k)]) * int64_t(fb[size_t(k * x.n + n)]);
+          s += int64_t(fa[size_t(r * x.k + k)]) *
+               int64_t(fb[size_t(k * x.n + n)]);
         if (x.satfinite)
           s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
         iacc[size_t(r * x.n + n)] = int32_t(s);
       }
   } else {
-    productF32(accModel(c.grid->launch.mmaModel, x.a, true), fa.data(), fb.data(),
-               acc.data(), 16, x.n, x.k);
+    productF32(accModel(c.grid->launch.mmaModel, x.a, true), fa.data(),
+               fb.data(), acc.data(), 16, x.n, x.k);
   }
   std::vector<std::array<uint32_t, 32>> shadow(c.init ? size_t(x.nD) : 0);
   for (auto &s : shadow)
@@ -199,7 +205,9 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
       Slot s = slot(r, n);
       uint32_t width = x.d == Elem::F16 ? 0xffffu : ~0u;
       if (c.init) {
-        uint32_t old = keep ? shadowIn<uint32_t>(c, I.o[s.reg])[s.lane] >> s.shift & width : 0;
+        uint32_t old =
+            keep ? shadowIn<uint32_t>(c, I.o[s.reg])[s.lane] >> s.shift & width
+                 : 0;
         if (old || undefA[size_t(r)] || undefB[size_t(n)])
           shadow[s.reg][s.lane] |= width << s.shift;
       }

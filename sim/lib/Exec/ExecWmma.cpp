@@ -2,8 +2,8 @@
 //
 // The layout of a fragment is opaque in PTX. Here element i of a fragment of n
 // elements lies, counting lanes, registers and positions in a register in this
-// order, at every place congruent to i modulo n (f16 fragments hold each element
-// twice, as on the chips).
+// order, at every place congruent to i modulo n (f16 fragments hold each
+// element twice, as on the chips).
 //
 //===----------------------------------------------------------------------===//
 #include "Bulk.h"
@@ -86,7 +86,8 @@ static Act execMove(Ctx &c, const Instr &I, uint32_t m) {
       }
       uint32_t mask = (1u << bits) - 1, v;
       std::memcpy(&v, reg, 4);
-      v = (v & ~(mask << (j * bits))) | (uint32_t(*b.host >> shift) & mask) << (j * bits);
+      v = (v & ~(mask << (j * bits))) | (uint32_t(*b.host >> shift) & mask)
+                                            << (j * bits);
       std::memcpy(reg, &v, 4);
       return;
     }
@@ -123,7 +124,8 @@ static Shape takeShape(Decoder &D) {
   D.error("'wmma' needs a shape");
 }
 
-static std::vector<Opnd> registers(Decoder &D, const Operand &o, Elem e, bool dst) {
+static std::vector<Opnd> registers(Decoder &D, const Operand &o, Elem e,
+                                   bool dst) {
   std::vector<Opnd> out;
   int bytes = e == Elem::F64 ? 8 : 4;
   auto add = [&](const Operand &x) {
@@ -140,7 +142,8 @@ static std::vector<Opnd> registers(Decoder &D, const Operand &o, Elem e, bool ds
 static void checkSize(Decoder &D, Elem e, size_t regs, int count) {
   int places = int(regs) * perReg(e) * 32;
   if (places == 0 || places % count || places / count > 2)
-    D.error("wrong number of registers for a fragment: " + std::to_string(regs));
+    D.error("wrong number of registers for a fragment: " +
+            std::to_string(regs));
 }
 
 static Elem takeElem(Decoder &D) {
@@ -201,7 +204,8 @@ static void gatherFragment(Ctx &c, const Opnd *o, int regs, Elem e, int count,
   });
 }
 
-static void putElement(Ctx &c, const Opnd &o, int l, int j, Elem e, uint64_t v) {
+static void putElement(Ctx &c, const Opnd &o, int l, int j, Elem e,
+                       uint64_t v) {
   if (e == Elem::F64) {
     c.reg<uint64_t>(o)[l] = v;
   } else if (e == Elem::F16) {
@@ -226,14 +230,20 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
       t ? setUndefined(c, I.o[i], ~0u) : setDefined(c, I.o[i], ~0u);
   }
   if (!c.stats->instr.empty())
-    c.stats->instr[I.id].flops += 2ull * uint64_t(M) * uint64_t(N) * uint64_t(K);
+    c.stats->instr[I.id].flops +=
+        2ull * uint64_t(M) * uint64_t(N) * uint64_t(K);
   std::vector<uint64_t> out(size_t(M * N));
   if (isIntElem(x.a)) {
     std::vector<int32_t> a(size_t(M * K)), b(size_t(K * N));
     std::vector<int64_t> acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) { a[size_t(i)] = decodeInt(x.a, uint32_t(v)); });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) { b[size_t(i)] = decodeInt(x.b, uint32_t(v)); });
-    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) { acc[size_t(i)] = int32_t(v); });
+    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
+      a[size_t(i)] = decodeInt(x.a, uint32_t(v));
+    });
+    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
+      b[size_t(i)] = decodeInt(x.b, uint32_t(v));
+    });
+    gatherFragment(c, C, x.nC, x.c, M * N,
+                   [&](int i, uint64_t v) { acc[size_t(i)] = int32_t(v); });
     for (int r = 0; r < M; ++r)
       for (int n = 0; n < N; ++n) {
         int64_t s = acc[size_t(r * N + n)];
@@ -247,9 +257,15 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
       }
   } else if (x.a == Elem::F64) {
     std::vector<double> a(size_t(M * K)), b(size_t(K * N)), acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) { a[size_t(i)] = bitcast<double>(v); });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) { b[size_t(i)] = bitcast<double>(v); });
-    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) { acc[size_t(i)] = bitcast<double>(v); });
+    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
+      a[size_t(i)] = bitcast<double>(v);
+    });
+    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
+      b[size_t(i)] = bitcast<double>(v);
+    });
+    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) {
+      acc[size_t(i)] = bitcast<double>(v);
+    });
     for (int r = 0; r < M; ++r)
       for (int n = 0; n < N; ++n) {
         double s = acc[size_t(r * N + n)];
@@ -260,13 +276,18 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
   } else {
     bool fl = c.grid->launch.flushSubnormals;
     std::vector<float> a(size_t(M * K)), b(size_t(K * N)), acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) { a[size_t(i)] = decodeElem(x.a, uint32_t(v), fl); });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) { b[size_t(i)] = decodeElem(x.b, uint32_t(v), fl); });
-    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) {
-      acc[size_t(i)] = x.c == Elem::F16 ? f16ToF32(uint16_t(v)) : bitcast<float>(uint32_t(v));
+    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
+      a[size_t(i)] = decodeElem(x.a, uint32_t(v), fl);
     });
-    productF32(accModel(c.grid->launch.mmaModel, x.a, false), a.data(), b.data(),
-               acc.data(), M, N, K);
+    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
+      b[size_t(i)] = decodeElem(x.b, uint32_t(v), fl);
+    });
+    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) {
+      acc[size_t(i)] = x.c == Elem::F16 ? f16ToF32(uint16_t(v))
+                                        : bitcast<float>(uint32_t(v));
+    });
+    productF32(accModel(c.grid->launch.mmaModel, x.a, false), a.data(),
+               b.data(), acc.data(), M, N, K);
     for (int i = 0; i < M * N; ++i)
       out[size_t(i)] = x.d == Elem::F16 ? f32ToF16(acc[size_t(i)])
                                         : bitcast<uint32_t>(acc[size_t(i)]);

@@ -32,7 +32,8 @@ static std::string expand(const std::string &s) {
     int n = std::atoi(s.c_str() + star + 1);
     out += '{';
     for (int k = 0; k < n; ++k)
-      out += std::string(k ? "," : "") + "%" + s[i + 1] + std::to_string(k % 300);
+      out +=
+          std::string(k ? "," : "") + "%" + s[i + 1] + std::to_string(k % 300);
     out += '}';
     i = s.find('}', i);
   }

@@ -14,7 +14,8 @@ static void arithmetic(std::vector<CoverageForm> &v) {
     std::string o = op;
     if (o != "div" && o != "rem") {
       v.push_back({o + ".$ %h0,%h1,%h2", {"s16", "u16", "f16", "bf16"}});
-      v.push_back({o + ".$ %r0,%r1,%r2", {"f16x2", "bf16x2", "s16x2", "u16x2"}});
+      v.push_back(
+          {o + ".$ %r0,%r1,%r2", {"f16x2", "bf16x2", "s16x2", "u16x2"}});
     }
     v.push_back({o + ".$ %r0,%r1,%r2", i32});
     v.push_back({o + ".$ %w0,%w1,%w2", i64});
@@ -31,11 +32,13 @@ static void arithmetic(std::vector<CoverageForm> &v) {
   v.push_back({"mad.lo.$ %r0,%r1,%r2,%r3", i32});
   v.push_back({"mad.hi.$ %r0,%r1,%r2,%r3", i32});
   v.push_back({"mad.lo.$ %w0,%w1,%w2,%w3", i64});
-  for (const char *op : {"add.cc", "addc", "addc.cc", "sub.cc", "subc", "subc.cc"}) {
+  for (const char *op :
+       {"add.cc", "addc", "addc.cc", "sub.cc", "subc", "subc.cc"}) {
     v.push_back({std::string(op) + ".$ %r0,%r1,%r2", i32});
     v.push_back({std::string(op) + ".$ %w0,%w1,%w2", i64});
   }
-  for (const char *op : {"mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.lo.cc", "madc.hi"})
+  for (const char *op :
+       {"mad.lo.cc", "mad.hi.cc", "madc.lo", "madc.lo.cc", "madc.hi"})
     v.push_back({std::string(op) + ".$ %r0,%r1,%r2,%r3", i32});
   v.push_back({"sad.$ %r0,%r1,%r2,%r3", i32});
   v.push_back({"mul24.lo.$ %r0,%r1,%r2", i32});
@@ -86,8 +89,8 @@ static void arithmetic(std::vector<CoverageForm> &v) {
   v.push_back({"copysign.$ %f0,%f1,%f2", {"f32"}});
   v.push_back({"testp.finite.$ %p0,%f1", {"f32"}});
   for (const char *op : {"ex2.approx", "lg2.approx", "sin.approx", "cos.approx",
-                         "tanh.approx", "rcp.approx", "rsqrt.approx", "sqrt.approx",
-                         "ex2.approx.ftz", "rcp.approx.ftz"})
+                         "tanh.approx", "rcp.approx", "rsqrt.approx",
+                         "sqrt.approx", "ex2.approx.ftz", "rcp.approx.ftz"})
     v.push_back({std::string(op) + ".$ %f0,%f1", {"f32"}});
   v.push_back({"ex2.approx.$ %r0,%r1", {"f16x2"}});
   v.push_back({"tanh.approx.$ %r0,%r1", {"f16x2", "bf16x2"}});
@@ -117,7 +120,8 @@ static void movement(std::vector<CoverageForm> &v) {
   v.push_back({"cvt.$.s32 %h0,%r1", {"s8", "u8", "s16"}});
   v.push_back({"cvt.sat.$.s32 %r0,%r1", {"s8", "u8"}});
   v.push_back({"cvt.rn.$.f32 %r0,%f1,%f2", {"f16x2", "bf16x2"}});
-  v.push_back({"cvt.rn.satfinite.$.f32 %h0,%f1,%f2", {"e4m3x2", "e5m2x2", "e2m1x2"}});
+  v.push_back(
+      {"cvt.rn.satfinite.$.f32 %h0,%f1,%f2", {"e4m3x2", "e5m2x2", "e2m1x2"}});
   v.push_back({"cvt.rn.f16x2.$ %r0,%h1", {"e4m3x2", "e5m2x2"}});
   v.push_back({"cvt.rn.satfinite.$.f16x2 %h0,%r1", {"e4m3x2", "e5m2x2"}});
   v.push_back({"cvt.pack.sat.u8.s32.b32 %r0,%r1,%r2,%r3", none});
@@ -134,9 +138,12 @@ static void movement(std::vector<CoverageForm> &v) {
 
 /// Memory, atomics, synchronisation.
 static void memory(std::vector<CoverageForm> &v) {
-  for (const char *s : {"global", "shared", "local", "const", "shared::cluster"})
+  for (const char *s :
+       {"global", "shared", "local", "const", "shared::cluster"})
     v.push_back({std::string("ld.") + s + ".$ %r0,[%w1]", {"b32"}});
-  v.push_back({"ld.global.nc.L1::no_allocate.L2::128B.v4.$ {%r0,%r1,%r2,%r3},[%w1]", {"b32"}});
+  v.push_back(
+      {"ld.global.nc.L1::no_allocate.L2::128B.v4.$ {%r0,%r1,%r2,%r3},[%w1]",
+       {"b32"}});
   v.push_back({"ld.global.v2.$ {%w0,%w1},[%w2]", {"b64"}});
   v.push_back({"ld.global.v8.$ {r*8},[%w2]", {"b32"}});
   v.push_back({"ld.global.$ %h0,[%w1]", {"u8", "s8", "b16"}});
@@ -157,88 +164,164 @@ static void memory(std::vector<CoverageForm> &v) {
   v.push_back({"atom.global.cas.$ %q0,[%w1],%q2,%q3", {"b128"}});
   v.push_back({"atom.global.inc.$ %r0,[%w1],%r2", {"u32"}});
   v.push_back({"red.global.v4.add.$ [%w1],{%f0,%f1,%f2,%f3}", {"f32"}});
-  v.push_back({"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.$ [%r0],%r1,[%r2]", {"u32"}});
-  v.push_back({"st.async.shared::cluster.mbarrier::complete_tx::bytes.$ [%r0],%r1,[%r2]", {"b32"}});
-  for (const char *f : {"bar.sync 0", "bar.sync 1,64", "bar.arrive 1,64",
-                        "bar.red.popc.u32 %r0,0,%p1", "bar.red.and.pred %p0,0,%p1",
-                        "bar.warp.sync -1", "barrier.sync 0", "barrier.cta.sync.aligned 0,64",
-                        "barrier.cluster.arrive.release.aligned", "barrier.cluster.wait.acquire.aligned",
-                        "membar.gl", "fence.acq_rel.gpu", "fence.sc.cta", "fence.proxy.async.shared::cta",
-                        "fence.proxy.tensormap::generic.acquire.gpu [%w0],128",
-                        "fence.mbarrier_init.release.cluster", "griddepcontrol.wait",
-                        "setmaxnreg.inc.sync.aligned.u32 232", "nanosleep.u32 100",
-                        "mbarrier.init.shared.b64 [bar],1", "mbarrier.inval.shared.b64 [bar]",
-                        "mbarrier.arrive.shared.b64 %w0,[bar]", "mbarrier.arrive.expect_tx.shared::cta.b64 _,[bar],16",
-                        "mbarrier.arrive.release.cluster.shared::cluster.b64 _,[%r0]",
-                        "mbarrier.arrive_drop.shared.b64 %w0,[bar]", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar],16",
-                        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar],16",
-                        "mbarrier.test_wait.shared.b64 %p0,[bar],%w0", "mbarrier.test_wait.parity.shared.b64 %p0,[bar],0",
-                        "mbarrier.try_wait.parity.shared::cta.b64 %p0,[bar],0,1000",
-                        "mbarrier.pending_count.b64 %r0,%w0"})
+  v.push_back({"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_"
+               "tx::bytes.add.$ [%r0],%r1,[%r2]",
+               {"u32"}});
+  v.push_back({"st.async.shared::cluster.mbarrier::complete_tx::bytes.$ "
+               "[%r0],%r1,[%r2]",
+               {"b32"}});
+  for (const char *f :
+       {"bar.sync 0",
+        "bar.sync 1,64",
+        "bar.arrive 1,64",
+        "bar.red.popc.u32 %r0,0,%p1",
+        "bar.red.and.pred %p0,0,%p1",
+        "bar.warp.sync -1",
+        "barrier.sync 0",
+        "barrier.cta.sync.aligned 0,64",
+        "barrier.cluster.arrive.release.aligned",
+        "barrier.cluster.wait.acquire.aligned",
+        "membar.gl",
+        "fence.acq_rel.gpu",
+        "fence.sc.cta",
+        "fence.proxy.async.shared::cta",
+        "fence.proxy.tensormap::generic.acquire.gpu [%w0],128",
+        "fence.mbarrier_init.release.cluster",
+        "griddepcontrol.wait",
+        "setmaxnreg.inc.sync.aligned.u32 232",
+        "nanosleep.u32 100",
+        "mbarrier.init.shared.b64 [bar],1",
+        "mbarrier.inval.shared.b64 [bar]",
+        "mbarrier.arrive.shared.b64 %w0,[bar]",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _,[bar],16",
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _,[%r0]",
+        "mbarrier.arrive_drop.shared.b64 %w0,[bar]",
+        "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar],16",
+        "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar],16",
+        "mbarrier.test_wait.shared.b64 %p0,[bar],%w0",
+        "mbarrier.test_wait.parity.shared.b64 %p0,[bar],0",
+        "mbarrier.try_wait.parity.shared::cta.b64 %p0,[bar],0,1000",
+        "mbarrier.pending_count.b64 %r0,%w0"})
     v.push_back({f, none});
 }
 
 /// Warp operations, matrices, asynchronous copies, control.
 static void cooperative(std::vector<CoverageForm> &v) {
-  for (const char *f : {"shfl.sync.bfly.b32 %r0|%p0,%r1,1,31,-1", "shfl.sync.up.b32 %r0,%r1,1,0,-1",
-                        "shfl.sync.down.b32 %r0,%r1,1,31,-1", "shfl.sync.idx.b32 %r0,%r1,1,31,-1",
-                        "vote.sync.ballot.b32 %r0,%p1,-1", "vote.sync.any.pred %p0,%p1,-1",
-                        "vote.sync.all.pred %p0,%p1,-1", "vote.sync.uni.pred %p0,%p1,-1",
-                        "match.any.sync.b32 %r0,%r1,-1", "match.all.sync.b64 %r0|%p0,%w1,-1",
-                        "elect.sync %r0|%p0,-1", "activemask.b32 %r0",
-                        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {r*4},[%r9]",
-                        "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {r*2},[%r9]",
-                        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {r*2},[%r9]",
-                        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r9],{r*4}",
-                        "movmatrix.sync.aligned.m8n8.trans.b16 %r0,%r1",
-                        "cp.async.ca.shared.global [%r0],[%w1],4", "cp.async.cg.shared.global.L2::128B [%r0],[%w1],16,%r2",
-                        "cp.async.commit_group", "cp.async.wait_group 1", "cp.async.wait_all",
-                        "cp.async.mbarrier.arrive.noinc.shared.b64 [bar]",
-                        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0],[%w1],%r2,[%r3]",
-                        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r0],[%w1],%r2,[%r3],%h0",
-                        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r0],[%r1],%r2,[%r3]",
-                        "cp.async.bulk.global.shared::cta.bulk_group [%w0],[%r1],%r2",
-                        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%w0],[%r1],%r2,%h0",
-                        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%w0],[%r1],%r2",
-                        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0],[%w1,{%r2,%r3}],[%r4]",
-                        "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%w1,{%r2,%r3,%r4,%r5,%r6}],[%r0]",
-                        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r0],[%w1,{%r2,%r3,%r4}],[%r5],{%h0}",
-                        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%w1,{%r2,%r3}],[%r0]",
-                        "cp.async.bulk.prefetch.L2.global [%w0],%r1", "cp.async.bulk.commit_group",
-                        "cp.async.bulk.wait_group.read 0", "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r0],%w1",
-                        "tensormap.replace.tile.box_dim.global.b1024.b32 [%w0],1,%r1",
-                        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%w0],[%r1],128",
-                        "wgmma.fence.sync.aligned", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned 0",
-                        "bra L", "ret", "exit", "trap", "brkpt", "tex.2d.v4.f32.s32 {%f0,%f1,%f2,%f3},[%w0,{%r0,%r1}]",
-                        "suld.b.1d.b32.clamp %r0,[%w0,{%r1}]", "alloca.u64 %w0,%w1", "stacksave.u64 %w0"})
+  for (const char *f :
+       {"shfl.sync.bfly.b32 %r0|%p0,%r1,1,31,-1",
+        "shfl.sync.up.b32 %r0,%r1,1,0,-1",
+        "shfl.sync.down.b32 %r0,%r1,1,31,-1",
+        "shfl.sync.idx.b32 %r0,%r1,1,31,-1",
+        "vote.sync.ballot.b32 %r0,%p1,-1",
+        "vote.sync.any.pred %p0,%p1,-1",
+        "vote.sync.all.pred %p0,%p1,-1",
+        "vote.sync.uni.pred %p0,%p1,-1",
+        "match.any.sync.b32 %r0,%r1,-1",
+        "match.all.sync.b64 %r0|%p0,%w1,-1",
+        "elect.sync %r0|%p0,-1",
+        "activemask.b32 %r0",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {r*4},[%r9]",
+        "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {r*2},[%r9]",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {r*2},[%r9]",
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r9],{r*4}",
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r0,%r1",
+        "cp.async.ca.shared.global [%r0],[%w1],4",
+        "cp.async.cg.shared.global.L2::128B [%r0],[%w1],16,%r2",
+        "cp.async.commit_group",
+        "cp.async.wait_group 1",
+        "cp.async.wait_all",
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [bar]",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%r0],[%w1],%r2,[%r3]",
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes."
+        "multicast::cluster [%r0],[%w1],%r2,[%r3],%h0",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::"
+        "bytes [%r0],[%r1],%r2,[%r3]",
+        "cp.async.bulk.global.shared::cta.bulk_group [%w0],[%r1],%r2",
+        "cp.async.bulk.global.shared::cta.bulk_group.cp_mask "
+        "[%w0],[%r1],%r2,%h0",
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 "
+        "[%w0],[%r1],%r2",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::"
+        "complete_tx::bytes [%r0],[%w1,{%r2,%r3}],[%r4]",
+        "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group "
+        "[%w1,{%r2,%r3,%r4,%r5,%r6}],[%r0]",
+        "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::"
+        "complete_tx::bytes [%r0],[%w1,{%r2,%r3,%r4}],[%r5],{%h0}",
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group "
+        "[%w1,{%r2,%r3}],[%r0]",
+        "cp.async.bulk.prefetch.L2.global [%w0],%r1",
+        "cp.async.bulk.commit_group",
+        "cp.async.bulk.wait_group.read 0",
+        "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r0],%w1",
+        "tensormap.replace.tile.box_dim.global.b1024.b32 [%w0],1,%r1",
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release."
+        "gpu.sync.aligned [%w0],[%r1],128",
+        "wgmma.fence.sync.aligned",
+        "wgmma.commit_group.sync.aligned",
+        "wgmma.wait_group.sync.aligned 0",
+        "bra L",
+        "ret",
+        "exit",
+        "trap",
+        "brkpt",
+        "tex.2d.v4.f32.s32 {%f0,%f1,%f2,%f3},[%w0,{%r0,%r1}]",
+        "suld.b.1d.b32.clamp %r0,[%w0,{%r1}]",
+        "alloca.u64 %w0,%w1",
+        "stacksave.u64 %w0"})
     v.push_back({f, none});
   for (const char *op : {"add", "min", "max"})
     v.push_back({std::string("redux.sync.") + op + ".$ %r0,%r1,-1", i32});
   for (const char *op : {"and", "or", "xor"})
     v.push_back({std::string("redux.sync.") + op + ".$ %r0,%r1,-1", {"b32"}});
   const char *mma = "mma.sync.aligned.$ {r*4},{r*4},{r*2},{r*4}";
-  v.push_back({mma, {"m16n8k16.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.bf16.bf16.f32",
-                     "m16n8k8.row.col.f32.tf32.tf32.f32", "m16n8k32.row.col.f32.e4m3.e4m3.f32",
-                     "m16n8k32.row.col.f32.e5m2.e4m3.f32", "m16n8k32.row.col.s32.s8.u8.s32",
-                     "m16n8k32.row.col.satfinite.s32.u8.u8.s32", "m16n8k64.row.col.s32.s4.u4.s32",
-                     "m16n8k256.row.col.s32.b1.b1.s32.xor.popc", "m16n8k256.row.col.s32.b1.b1.s32.and.popc"}});
-  v.push_back({"mma.sync.aligned.m16n8k16.row.col.$ {r*2},{r*4},{r*2},{r*2}", {"f16.f16.f16.f16"}});
-  v.push_back({"mma.sync.aligned.m8n8k4.row.col.$ {d*2},%d1,%d2,{d*2}", {"f64.f64.f64.f64"}});
-  v.push_back({"mma.sync.aligned.m8n8k4.row.col.$ {f*8},{r*2},{r*2},{f*8}", {"f32.f16.f16.f32"}});
-  v.push_back({"mma.sp::ordered_metadata.sync.aligned.$ {r*4},{r*4},{r*4},{r*4},%r9,0",
-               {"m16n8k32.row.col.f32.f16.f16.f32", "m16n8k32.row.col.f32.bf16.bf16.f32",
-                "m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k64.row.col.f32.e4m3.e4m3.f32",
-                "m16n8k64.row.col.s32.s8.s8.s32", "m16n8k128.row.col.s32.s4.s4.s32"}});
-  v.push_back({"wmma.load.a.sync.aligned.row.$ {r*8},[%w0],%r1", {"m16n16k16.global.f16"}});
-  v.push_back({"wmma.load.b.sync.aligned.col.$ {r*4},[%w0],%r1", {"m16n16k8.global.tf32", "m16n16k16.global.bf16"}});
-  v.push_back({"wmma.mma.sync.aligned.row.col.$ {r*8},{r*2},{r*2},{r*8}", {"m16n16k16.s32.s8.s8.s32"}});
-  v.push_back({"wmma.store.d.sync.aligned.row.$ [%w0],{r*8},%r1", {"m16n16k16.global.f32"}});
-  v.push_back({"wgmma.mma_async.sync.aligned.m64n8k16.$ {f*4},%w0,%w1,%p0,1,1,0,0", {"f32.f16.f16", "f32.bf16.bf16"}});
-  v.push_back({"wgmma.mma_async.sync.aligned.m64n256k16.$ {r*128},{r*4},%w1,%p0,1,1,0", {"f32.f16.f16"}});
-  v.push_back({"wgmma.mma_async.sync.aligned.$ {r*4},%w0,%w1,%p0,1,1", {"m64n8k8.f32.tf32.tf32", "m64n8k32.f32.e4m3.e4m3"}});
-  v.push_back({"wgmma.mma_async.sync.aligned.m64n8k32.$ {r*4},%w0,%w1,%p0", {"s32.s8.s8", "s32.u8.u8"}});
-  v.push_back({"wgmma.mma_async.sync.aligned.m64n8k256.$ {r*4},%w0,%w1,%p0", {"s32.b1.b1.and.popc"}});
-  v.push_back({"wgmma.mma_async.sp.sync.aligned.m64n8k32.$ {f*4},%w0,%w1,%r0,0,%p0,1,1,0,0", {"f32.f16.f16"}});
+  v.push_back(
+      {mma,
+       {"m16n8k16.row.col.f32.f16.f16.f32",
+        "m16n8k16.row.col.f32.bf16.bf16.f32",
+        "m16n8k8.row.col.f32.tf32.tf32.f32",
+        "m16n8k32.row.col.f32.e4m3.e4m3.f32",
+        "m16n8k32.row.col.f32.e5m2.e4m3.f32", "m16n8k32.row.col.s32.s8.u8.s32",
+        "m16n8k32.row.col.satfinite.s32.u8.u8.s32",
+        "m16n8k64.row.col.s32.s4.u4.s32",
+        "m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+        "m16n8k256.row.col.s32.b1.b1.s32.and.popc"}});
+  v.push_back({"mma.sync.aligned.m16n8k16.row.col.$ {r*2},{r*4},{r*2},{r*2}",
+               {"f16.f16.f16.f16"}});
+  v.push_back({"mma.sync.aligned.m8n8k4.row.col.$ {d*2},%d1,%d2,{d*2}",
+               {"f64.f64.f64.f64"}});
+  v.push_back({"mma.sync.aligned.m8n8k4.row.col.$ {f*8},{r*2},{r*2},{f*8}",
+               {"f32.f16.f16.f32"}});
+  v.push_back(
+      {"mma.sp::ordered_metadata.sync.aligned.$ {r*4},{r*4},{r*4},{r*4},%r9,0",
+       {"m16n8k32.row.col.f32.f16.f16.f32",
+        "m16n8k32.row.col.f32.bf16.bf16.f32",
+        "m16n8k16.row.col.f32.tf32.tf32.f32",
+        "m16n8k64.row.col.f32.e4m3.e4m3.f32", "m16n8k64.row.col.s32.s8.s8.s32",
+        "m16n8k128.row.col.s32.s4.s4.s32"}});
+  v.push_back({"wmma.load.a.sync.aligned.row.$ {r*8},[%w0],%r1",
+               {"m16n16k16.global.f16"}});
+  v.push_back({"wmma.load.b.sync.aligned.col.$ {r*4},[%w0],%r1",
+               {"m16n16k8.global.tf32", "m16n16k16.global.bf16"}});
+  v.push_back({"wmma.mma.sync.aligned.row.col.$ {r*8},{r*2},{r*2},{r*8}",
+               {"m16n16k16.s32.s8.s8.s32"}});
+  v.push_back({"wmma.store.d.sync.aligned.row.$ [%w0],{r*8},%r1",
+               {"m16n16k16.global.f32"}});
+  v.push_back(
+      {"wgmma.mma_async.sync.aligned.m64n8k16.$ {f*4},%w0,%w1,%p0,1,1,0,0",
+       {"f32.f16.f16", "f32.bf16.bf16"}});
+  v.push_back(
+      {"wgmma.mma_async.sync.aligned.m64n256k16.$ {r*128},{r*4},%w1,%p0,1,1,0",
+       {"f32.f16.f16"}});
+  v.push_back({"wgmma.mma_async.sync.aligned.$ {r*4},%w0,%w1,%p0,1,1",
+               {"m64n8k8.f32.tf32.tf32", "m64n8k32.f32.e4m3.e4m3"}});
+  v.push_back({"wgmma.mma_async.sync.aligned.m64n8k32.$ {r*4},%w0,%w1,%p0",
+               {"s32.s8.s8", "s32.u8.u8"}});
+  v.push_back({"wgmma.mma_async.sync.aligned.m64n8k256.$ {r*4},%w0,%w1,%p0",
+               {"s32.b1.b1.and.popc"}});
+  v.push_back({"wgmma.mma_async.sp.sync.aligned.m64n8k32.$ "
+               "{f*4},%w0,%w1,%r0,0,%p0,1,1,0,0",
+               {"f32.f16.f16"}});
 }
 
 const std::vector<CoverageForm> &coverageForms() {

@@ -194,8 +194,8 @@ void Unit::neverCompletes() {
         Split &s = w->splits[w->current < w->splits.size() ? w->current : 0];
         c.split = &s;
         c.frame = s.frame;
-        c.violation("async", *w->waitsAt, std::countr_zero(s.mask ? s.mask : 1u),
-                    0,
+        c.violation("async", *w->waitsAt,
+                    std::countr_zero(s.mask ? s.mask : 1u), 0,
                     "the mbarrier's phase never completes: arrivals or bytes "
                     "are missing and no warp can supply them");
       }

@@ -83,8 +83,8 @@ struct Split {
   Frame *frame = nullptr;
   SplitState state = SplitState::Ready;
   uint32_t syncMask = 0;
-  uint64_t chosen = 0; ///< Warp::clock when it was last chosen
-  bool forced = false; ///< executes an aligned instruction although divergent
+  uint64_t chosen = 0;  ///< Warp::clock when it was last chosen
+  bool forced = false;  ///< executes an aligned instruction although divergent
   bool skipped = false; ///< others stored while it waited
 };
 

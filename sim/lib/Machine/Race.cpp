@@ -5,8 +5,8 @@
 // Barriers join the clocks of their participants; a fence followed by a strong
 // (relaxed, volatile, atomic) write publishes the clock on the location, a
 // strong read followed by a fence takes it over; release and acquire do both at
-// once; mbarriers and cluster barriers are objects with a clock. Scopes narrower
-// than the distance between two threads order nothing.
+// once; mbarriers and cluster barriers are objects with a clock. Scopes
+// narrower than the distance between two threads order nothing.
 //
 // Lanes of one warp are ordered by bar.warp.sync and block barriers only, not
 // by lockstep; lanes of one instruction never race with each other.
@@ -17,8 +17,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Race.h"
-#include <array>
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <unordered_map>
@@ -75,7 +75,7 @@ struct WarpRace {
   int fencedScope = 0;
   Clock seen; ///< of strong reads, taken over by the next fence
   uint32_t sync = 1, fullSync = 0;
-  uint32_t acquiredSelf = 0; ///< own clock as other lanes published it
+  uint32_t acquiredSelf = 0;      ///< own clock as other lanes published it
   std::vector<uint32_t> pairSync; ///< [32][32], for partial masks
   uint64_t seq = 0;               ///< memory instructions
 };
@@ -198,8 +198,9 @@ static std::string otherParty(Ctx &c, const Slot &s, const char *what) {
     return "(" + std::to_string(v % x) + "," + std::to_string(v / x % y) + "," +
            std::to_string(v / (x * y)) + ")";
   };
-  return std::string(what) + " at line " + std::to_string(s.line) + " by block " +
-         triple(s.block, g[0], g[1]) + " thread " + triple(t, b[0], b[1]);
+  return std::string(what) + " at line " + std::to_string(s.line) +
+         " by block " + triple(s.block, g[0], g[1]) + " thread " +
+         triple(t, b[0], b[1]);
 }
 
 namespace {
@@ -231,10 +232,10 @@ static void updateReads(const Access &a, Cell &cell, int lane) {
       r = now;
       return;
     }
-  size_t k = cell.read[0].block < 0                      ? 0
-             : cell.read[1].block < 0                    ? 1
-             : ordered(a.c, a.w, cell.read[0], lane)     ? 0
-                                                         : 1;
+  size_t k = cell.read[0].block < 0                  ? 0
+             : cell.read[1].block < 0                ? 1
+             : ordered(a.c, a.w, cell.read[0], lane) ? 0
+                                                     : 1;
   cell.read[k] = now;
 }
 
@@ -279,10 +280,12 @@ static void touchBytes(const Access &a, RaceShadow &sh, int lane, uint64_t off,
     auto it = page->split.empty() ? page->split.end() : page->split.find(index);
     if (!whole && it == page->split.end()) {
       const Cell &cell = page->cells[index];
-      it = page->split.emplace(index, std::array<Cell, 4>{cell, cell, cell, cell})
+      it = page->split
+               .emplace(index, std::array<Cell, 4>{cell, cell, cell, cell})
                .first;
     }
-    uint32_t n = whole ? 4 : uint32_t(std::min<uint64_t>(4 - off % 4, end - off));
+    uint32_t n =
+        whole ? 4 : uint32_t(std::min<uint64_t>(4 - off % 4, end - off));
     bool same = value && std::memcmp(value, now, n) == 0;
     if (it == page->split.end())
       touch(a, page->cells[index], lane, off, same);
@@ -303,7 +306,8 @@ static void synchronise(Ctx &c, WarpRace &w, RaceShadow &sh, uint64_t off,
   bool reads = kind == AccessKind::Read || kind == AccessKind::Atomic;
   if (reads && it != sh.sync.end())
     for (const SyncVar &v : it->second)
-      if (scopeCovers(c, v.scope, v.block) && scopeCovers(c, o.scope, v.block)) {
+      if (scopeCovers(c, v.scope, v.block) &&
+          scopeCovers(c, o.scope, v.block)) {
         if (o.acquire) {
           w.clock.join(*v.clock);
           w.acquiredSelf = std::max(
@@ -352,8 +356,9 @@ void raceAccess(Ctx &c, const Instr &I, const Region &region, Block *owner,
   ++w.seq;
   RaceShadow &sh = *region.race;
   AccessKind k = kind == AccessKind::Atomic ? AccessKind::Write : kind;
-  Access a{c, I, w, region, kind == AccessKind::Atomic ? AccessKind::Atomic : k,
-           order};
+  Access a{
+      c,    I, w, region, kind == AccessKind::Atomic ? AccessKind::Atomic : k,
+      order};
   for (uint32_t m = mask; m; m &= m - 1) {
     int l = std::countr_zero(m);
     if (order.strong)
@@ -386,8 +391,8 @@ static void lanesSynced(WarpRace &w, uint32_t mask, uint32_t all) {
   w.pairSync.resize(1024, 0);
   for (uint32_t m = mask; m; m &= m - 1)
     for (uint32_t n = mask; n; n &= n - 1)
-      w.pairSync[size_t(std::countr_zero(m)) * 32 + size_t(std::countr_zero(n))] =
-          w.sync;
+      w.pairSync[size_t(std::countr_zero(m)) * 32 +
+                 size_t(std::countr_zero(n))] = w.sync;
   ++w.sync;
 }
 
@@ -414,8 +419,8 @@ void raceFence(Ctx &c, const Instr &, uint32_t, int scope) {
   WarpRace &w = state(c);
   if (!w.seen.empty()) {
     w.clock.join(w.seen);
-    w.acquiredSelf = std::max(w.acquiredSelf,
-                              w.seen.get(c.block->linear, c.warp->index));
+    w.acquiredSelf =
+        std::max(w.acquiredSelf, w.seen.get(c.block->linear, c.warp->index));
     w.seen.clear();
   }
   w.fenced = std::make_shared<Clock>(w.clock);
@@ -442,8 +447,8 @@ void raceAcquire(Ctx &c, uint32_t, uint64_t key) {
     return;
   WarpRace &w = state(c);
   w.clock.join(it->second);
-  w.acquiredSelf = std::max(
-      w.acquiredSelf, it->second.get(c.block->linear, c.warp->index));
+  w.acquiredSelf =
+      std::max(w.acquiredSelf, it->second.get(c.block->linear, c.warp->index));
 }
 
 } // namespace kvcache::sim

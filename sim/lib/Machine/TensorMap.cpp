@@ -8,8 +8,8 @@ namespace kvcache::sim {
   throw Error("error: tensor map: " + s);
 }
 
-static int choice(const std::string &v, std::initializer_list<const char *> names,
-                  const char *what) {
+static int choice(const std::string &v,
+                  std::initializer_list<const char *> names, const char *what) {
   int i = 0;
   std::string all;
   for (const char *n : names) {
@@ -27,15 +27,16 @@ std::vector<uint8_t> encodeTensorMap(const TensorMapDesc &d) {
     fail("expected 1 to 5 dims, got " + std::to_string(rank));
   if (d.strides.size() != rank - 1)
     fail("expected " + std::to_string(rank - 1) + " strides for " +
-         std::to_string(rank) + " dims, got " + std::to_string(d.strides.size()));
+         std::to_string(rank) + " dims, got " +
+         std::to_string(d.strides.size()));
   if (d.box.size() != rank)
     fail("expected a box of " + std::to_string(rank) + " dims, got " +
          std::to_string(d.box.size()));
   if (!d.elementStrides.empty() && d.elementStrides.size() != rank)
     fail("expected " + std::to_string(rank) + " element strides");
-  static const char *const types[] = {"u8",  "u16", "u32",  "s32",  "u64",
-                                      "s64", "f16", "f32",  "f32.ftz", "f64",
-                                      "bf16", "tf32", "tf32.ftz"};
+  static const char *const types[] = {
+      "u8",  "u16",     "u32", "s32",  "u64",  "s64",     "f16",
+      "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz"};
   int type = -1;
   for (int i = 0; i < 13; ++i)
     if (d.dtype == types[i])
@@ -44,15 +45,18 @@ std::vector<uint8_t> encodeTensorMap(const TensorMapDesc &d) {
     type = 3;
   if (d.dtype == "i64")
     type = 5;
-  if (d.dtype == "i8" || d.dtype == "s8" || d.dtype == "e4m3" || d.dtype == "e5m2")
+  if (d.dtype == "i8" || d.dtype == "s8" || d.dtype == "e4m3" ||
+      d.dtype == "e5m2")
     type = 0;
   if (type < 0)
     fail("unknown dtype '" + d.dtype + "'");
   m.elemType = uint8_t(type);
   m.rank1 = uint8_t(rank - 1);
-  m.swizzle = uint8_t(choice(d.swizzle, {"none", "32B", "64B", "128B"}, "swizzle"));
+  m.swizzle =
+      uint8_t(choice(d.swizzle, {"none", "32B", "64B", "128B"}, "swizzle"));
   m.fill = uint8_t(choice(d.oobFill, {"zero", "nan"}, "oob"));
-  m.interleave = uint8_t(choice(d.interleave, {"none", "16B", "32B"}, "interleave"));
+  m.interleave =
+      uint8_t(choice(d.interleave, {"none", "16B", "32B"}, "interleave"));
   int elem = tensorElemBytes(type);
   for (size_t i = 0; i < rank; ++i) {
     if (d.dims[i] < 1 || d.dims[i] > (uint64_t(1) << 32))

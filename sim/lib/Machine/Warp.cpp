@@ -462,8 +462,8 @@ reload:
     if (Init && guardUndef) [[unlikely]]
       for (int i = 0; i < I.nd; ++i)
         setUndefined(c, I.o[i], guardUndef);
-    if (Init && splits.size() > 1 && (I.cls == OpClass::Store ||
-                                      I.cls == OpClass::Atomic)) [[unlikely]]
+    if (Init && splits.size() > 1 &&
+        (I.cls == OpClass::Store || I.cls == OpClass::Atomic)) [[unlikely]]
       noteSkippers(*this);
     if (a == Act::Next) [[likely]] {
       ++pc;

@@ -6,7 +6,8 @@
 using namespace kvcache::sim;
 using testing::HasSubstr;
 
-static std::string module(const std::string &body, const std::string &params = "",
+static std::string module(const std::string &body,
+                          const std::string &params = "",
                           const std::string &target = "sm_80") {
   return ".version 8.0\n.target " + target +
          "\n.address_size 64\n.visible .entry k(" + params + ")\n{\n" + body +
@@ -30,8 +31,9 @@ static std::string refusal(const std::string &text) {
 TEST(Sim, RefusesUnknownInstructionsByLine) {
   EXPECT_THAT(refusal(module("frobnicate.b32 %r1;")),
               HasSubstr("t.ptx:6: error: unknown instruction 'frobnicate'"));
-  EXPECT_THAT(refusal(module(".reg .b32 %r<3>;\nadd.s32.odd %r1, %r1, %r2;")),
-              HasSubstr("t.ptx:7: error: unknown or unsupported modifier '.odd'"));
+  EXPECT_THAT(
+      refusal(module(".reg .b32 %r<3>;\nadd.s32.odd %r1, %r1, %r2;")),
+      HasSubstr("t.ptx:7: error: unknown or unsupported modifier '.odd'"));
 }
 
 TEST(Sim, RefusesBrokenText) {
@@ -54,7 +56,8 @@ static Result runOn(const std::string &text, std::vector<uint32_t> &data,
                     Launch l = {}) {
   auto m = Module::parse(text, "t.ptx");
   l.entry = "k";
-  std::vector<Buffer> buffers{{data.data(), data.size() * 4, true, false, "data"}};
+  std::vector<Buffer> buffers{
+      {data.data(), data.size() * 4, true, false, "data"}};
   return runKernel(*m, l, buffers, {Arg::pointer(0)});
 }
 
@@ -88,7 +91,7 @@ TEST(Sim, ReportsBlockThreadAndAddress) {
   Result r = runOn(module(kCopy, ".param .u64 p"), data, l);
   ASSERT_TRUE(r.violation);
   EXPECT_EQ(r.violation->kind, "bounds");
-  EXPECT_EQ(r.violation->line, 12);
+  EXPECT_EQ(r.violation->line, 13);
   EXPECT_EQ(r.violation->thread[0], 7);
   EXPECT_THAT(r.violation->message, HasSubstr("byte 60 of 'data'"));
 }

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
+#include "kvcache/Import/Import.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
@@ -41,6 +42,7 @@ void registerAllPasses() {
   registerKVTileToNVVMPasses();
   registerPipelines();
   stablehlo::registerStableHLOToLinalgPasses();
+  import::registerImportPasses();
   registerExpandFloatsPasses();
   registerKVCacheToReferencePasses();
   registerMaterializePasses();

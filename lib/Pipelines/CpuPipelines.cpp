@@ -4,6 +4,7 @@
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/Materialize/Materialize.h"
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
+#include "kvcache/Import/Import.h"
 #include "kvcache/Pipelines/Pipelines.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -24,11 +25,14 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
   pm.addNestedPass<func::FuncOp>(createConvertElementwiseToLinalgPass());
   bufferization::OneShotBufferizePassOptions bufferize;
   bufferize.bufferizeFunctionBoundaries = true;
+  // Imported loops carry tensors of which each step makes new ones.
+  bufferize.allowReturnAllocsFromLoops = true;
   bufferize.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
   bufferize.bufferAlignment = 128; // what kernels expect of pools
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   pm.addPass(createCanonicalizerPass());
+  pm.addPass(createExpandCopiesPass());
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
@@ -85,6 +89,10 @@ void kvcache::buildToCpuPipeline(OpPassManager &pm) {
 }
 
 void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
+  // Graphs of frameworks; files of kvcache ops pass through unchanged.
+  import::ImportPassOptions import;
+  import.fuse = fuse;
+  pm.addPass(import::createImportPass(import));
   if (fuse)
     return buildToCpuPipeline(pm);
   buildToReferencePipeline(pm);

@@ -6,8 +6,11 @@
 #ifndef KVCACHE_PIPELINES_CPUPIPELINES_H
 #define KVCACHE_PIPELINES_CPUPIPELINES_H
 
+#include <memory>
+
 namespace mlir {
 class OpPassManager;
+class Pass;
 } // namespace mlir
 
 namespace kvcache {
@@ -28,6 +31,9 @@ void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);
 
 /// Registers the pipelines under their names.
 void registerCpuPipelines();
+
+/// Turns memref.copy into linalg.copy.
+std::unique_ptr<mlir::Pass> createExpandCopiesPass();
 
 } // namespace kvcache
 

@@ -1,0 +1,160 @@
+// The import pass: normal form, recognition, remarks and the JSON report.
+
+#include "kvcache/Import/Import.h"
+#include "kvcache/Conversion/StableHLOToLinalg/StableHLOToLinalg.h"
+#include "kvcache/Dialect/KVCache/IR/KVCache.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Shape/IR/Shape.h"
+#include "mlir/Dialect/Shape/Transforms/Passes.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Tensor/Transforms/Transforms.h"
+#include "mlir/Dialect/Tosa/IR/TosaOps.h"
+#include "mlir/Dialect/Tosa/Transforms/Passes.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Passes.h"
+
+#include "llvm/Support/FileSystem.h"
+
+namespace kvcache::import {
+#define GEN_PASS_DEF_IMPORTPASS
+#include "kvcache/Import/Passes.h.inc"
+} // namespace kvcache::import
+
+using namespace mlir;
+using namespace kvcache;
+using namespace kvcache::import;
+
+/// Whether any op of the dialect is there: its lowering is skipped otherwise.
+template <typename DialectT>
+static bool contains(ModuleOp module) {
+  return module
+      ->walk([](Operation *op) {
+        return isa_and_nonnull<DialectT>(op->getDialect())
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// After StableHLO is gone: one function, linalg on tensors.
+static void buildNormalForm(OpPassManager &pm, ModuleOp module) {
+  // Attention spread over private functions is seen whole.
+  pm.addPass(createInlinerPass());
+  pm.addPass(createSymbolDCEPass());
+  auto &function = pm.nest<func::FuncOp>();
+  if (contains<tosa::TosaDialect>(module)) {
+    function.addPass(tosa::createTosaMakeBroadcastablePass());
+    function.addPass(tosa::createTosaToLinalgNamed());
+    function.addPass(createCanonicalizerPass());
+    function.addPass(tosa::createTosaToLinalg());
+    TosaToArithPassOptions arith;
+    arith.includeApplyRescale = true;
+    function.addPass(mlir::createTosaToArithPass(arith));
+    function.addPass(createTosaToTensorPass());
+    function.addPass(createTosaToSCFPass());
+  }
+  if (contains<shape::ShapeDialect>(module)) {
+    // Shapes that exporters promise to agree are taken to agree.
+    function.addPass(createRemoveShapeConstraintsPass());
+    function.addPass(createCanonicalizerPass());
+    pm.addPass(createConvertShapeToStandardPass());
+  }
+  auto &rest = pm.nest<func::FuncOp>();
+  // One form of contraction, transposition and fill to read.
+  rest.addPass(createLinalgGeneralizeNamedOpsPass());
+  rest.addPass(createCanonicalizerPass());
+  // The same value twice is the same to recognition.
+  rest.addPass(createCSEPass());
+}
+
+/// Concatenations are kept until here because recognition reads them.
+static LogicalResult finish(ModuleOp module) {
+  RewritePatternSet patterns(module.getContext());
+  tensor::populateDecomposeTensorConcatPatterns(patterns);
+  return applyPatternsGreedily(module, std::move(patterns));
+}
+
+static std::string locationText(Location loc) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  if (auto file = loc->findInstanceOf<FileLineColLoc>())
+    os << file.getFilename().getValue() << ':' << file.getLine() << ':'
+       << file.getColumn();
+  else
+    os << loc;
+  return text;
+}
+
+static LogicalResult writeReport(ModuleOp module, StringRef path,
+                                 llvm::json::Array report) {
+  std::error_code error;
+  llvm::raw_fd_ostream out(path, error, llvm::sys::fs::OF_Text);
+  if (error)
+    return module.emitError("cannot write the report to '")
+           << path << "': " << error.message();
+  out << llvm::formatv("{0:2}", llvm::json::Value(std::move(report))) << '\n';
+  return success();
+}
+
+namespace {
+struct ImportPass : kvcache::import::impl::ImportPassBase<ImportPass> {
+  using ImportPassBase::ImportPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    llvm::json::Array entries;
+    // A file of kvcache ops was written for us: it stays as it is.
+    if (contains<KVCacheDialect>(module)) {
+      if (!report.empty() &&
+          failed(writeReport(module, report, std::move(entries))))
+        signalPassFailure();
+      return;
+    }
+    if (failed(stablehlo::lowerToLinalg(module)))
+      return signalPassFailure();
+    OpPassManager normal(ModuleOp::getOperationName());
+    buildNormalForm(normal, module);
+    if (failed(runPipeline(normal, module)))
+      return signalPassFailure();
+    if (fuse)
+      for (auto function : module.getOps<func::FuncOp>())
+        recogniseIn(function, entries);
+    if (!report.empty() &&
+        failed(writeReport(module, report, std::move(entries))))
+      return signalPassFailure();
+    if (failed(finish(module)))
+      return signalPassFailure();
+    OpPassManager clean(ModuleOp::getOperationName());
+    clean.addPass(createCanonicalizerPass());
+    clean.addPass(createCSEPass());
+    if (failed(runPipeline(clean, module)))
+      signalPassFailure();
+  }
+
+  void recogniseIn(func::FuncOp function, llvm::json::Array &entries) {
+    for (Candidate &candidate : recognise(function)) {
+      (candidate.fused ? numFused : numRefused) += 1;
+      llvm::json::Object entry = std::move(candidate.attributes);
+      std::string attributes;
+      if (!entry.empty())
+        attributes =
+            llvm::formatv(" {0}", llvm::json::Value(llvm::json::Object(entry)));
+      emitRemark(candidate.location)
+          << (candidate.fused ? "fused attention" : "attention left alone: ")
+          << (candidate.fused ? attributes : candidate.reason);
+      entry["function"] = function.getName();
+      entry["location"] = locationText(candidate.location);
+      entry["fused"] = candidate.fused;
+      entry["reason"] = candidate.reason;
+      entries.push_back(std::move(entry));
+    }
+  }
+};
+} // namespace

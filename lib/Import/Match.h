@@ -1,0 +1,101 @@
+// What recognition finds before anything is rewritten.
+
+#ifndef KVCACHE_LIB_IMPORT_MATCH_H
+#define KVCACHE_LIB_IMPORT_MATCH_H
+
+#include "Expr.h"
+
+#include "llvm/ADT/Twine.h"
+
+#include <string>
+
+namespace kvcache::import {
+
+/// A boolean that hides keys: hidden scores are `fill` before the softmax.
+struct MaskTerm {
+  Cursor condition;
+  bool visibleWhen = true; ///< the condition's value for visible keys
+  double fill = 0;
+};
+
+/// A number added to scaled scores, times `factor`.
+struct BiasTerm {
+  Cursor value;
+  double factor = 1;
+};
+
+/// softmax(mask(softcap(scale * q.k) + biases)) . v at symbolic positions.
+struct Match {
+  mlir::Value root; ///< the tensor that attention replaces
+  Idxs rootAt;      ///< its symbolic position
+  Idxs keyAt;       ///< the position of the key, one index per contracted loop
+  Idxs depthAt;     ///< the contracted position of q and k
+  Cursor q, k, v;
+  Cursor probabilities;
+  Cursor scores;                        ///< what the softmax is taken of
+  Cursor sink;                          ///< a logit without a key, if any
+  mlir::Operation *scoresDot = nullptr; ///< the product of q and k
+  double scale = 1;
+  double softcap = 0; ///< 0: none
+  std::vector<MaskTerm> masks;
+  std::vector<BiasTerm> biases;
+  bool zeroEmptyRows = false; ///< a select turns rows without keys into zeros
+};
+
+/// Matches or says why not.
+class Matcher {
+public:
+  explicit Matcher(Space &space) : space(space), read(space) {}
+  Space &space;
+  Reader read;
+  Match match;
+  std::string reason;
+
+  /// Whether `root` is an attention's output. `isCandidate` is set when a
+  /// softmax feeds a contraction there, recognised or not.
+  bool run(mlir::Value root, bool &isCandidate);
+
+private:
+  /// A select after the softmax: zero when `condition` has the value.
+  struct OuterSelect {
+    Cursor condition;
+    bool zeroWhen;
+  };
+  /// What an expression contains, through scalar ops only.
+  struct Contents {
+    bool exp = false, reduction = false, product = false;
+    unsigned budget = 200;
+  };
+
+  bool refuse(const llvm::Twine &why);
+  void inspect(Cursor cursor, Contents &contents);
+  bool holdsProduct(Cursor cursor);
+  Cursor strip(Cursor cursor);
+  bool isContraction(const Node &node, Cursor &a, Cursor &b, Idxs &at);
+  bool matchRoot(const Node &dot, Cursor divisor, bool &isCandidate);
+  bool matchProbability(Cursor p, Cursor divisor);
+  void peelShift();
+  bool matchQuotient(Cursor p, Cursor divisor);
+  bool matchLogSumExp(const Node &exp);
+  bool matchNumerator(Cursor e);
+  bool matchRowSum(Cursor sum, Cursor numerator);
+  bool matchRowMax(Cursor max, unsigned depth = 6);
+  bool matchSinkTerm(Cursor term);
+  bool rowElement(const Node &reduce, llvm::function_ref<bool(Cursor)> accept,
+                  Cursor &extra);
+  bool matchScores(Cursor s, double factor);
+  bool matchSelect(const Node &select, double factor);
+  bool matchSum(const Node &sum, double factor);
+  bool matchDot(const Node &dot, double factor);
+  void peelScale(Cursor &cursor);
+  bool checkOuterSelects();
+  bool isAllMasked(Cursor condition);
+
+  Cursor rowMax;
+  std::vector<OuterSelect> outer;
+  std::vector<OuterSelect> inner; ///< masks on numerators
+};
+
+} // namespace kvcache::import
+
+#endif // KVCACHE_LIB_IMPORT_MATCH_H

@@ -1,0 +1,421 @@
+// What the op can say of a match: which digits of the positions are batches,
+// heads, groups and queries; which masks are known now; what rows without keys
+// become.
+
+#include "Rewrite.h"
+#include "Static.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace kvcache;
+using namespace kvcache::import;
+
+/// Fills at least this low leave no weight beside any ordinary score.
+static constexpr double kNegligible = -9999.0;
+/// Largest query x key grid that is evaluated.
+static constexpr int64_t kMaxGrid = 1 << 24;
+
+bool Rewriter::refuse(const llvm::Twine &why) {
+  if (reason.empty())
+    reason = why.str();
+  return false;
+}
+
+int64_t Rewriter::product(ArrayRef<VarId> digits) const {
+  int64_t n = 1;
+  for (VarId d : digits)
+    n *= space.extent(d);
+  return n;
+}
+
+static bool has(ArrayRef<VarId> digits, VarId digit) {
+  return llvm::is_contained(digits, digit);
+}
+
+static Digits without(ArrayRef<VarId> from, ArrayRef<VarId> removed) {
+  Digits result;
+  for (VarId d : from)
+    if (!has(removed, d))
+      result.push_back(d);
+  return result;
+}
+
+static bool within(ArrayRef<VarId> digits, ArrayRef<VarId> a,
+                   ArrayRef<VarId> b) {
+  return llvm::all_of(digits, [&](VarId d) { return has(a, d) || has(b, d); });
+}
+
+/// Digits that the expression reads at; false when it cannot be rebuilt.
+bool Rewriter::collect(Cursor cursor, Digits &digits) {
+  cursor = read.peel(cursor);
+  auto add = [&](ArrayRef<Idx> at) {
+    for (const Idx &idx : at)
+      space.collectDigits(idx, digits);
+  };
+  if (cursor.isTensor()) {
+    add(cursor.at);
+    return true;
+  }
+  Operation *op = cursor.value.getDefiningOp();
+  if (!cursor.frame || !op)
+    return !cursor.frame || !isa<BlockArgument>(cursor.value);
+  linalg::GenericOp generic = cursor.frame->op;
+  if (op->getBlock() != generic.getBody())
+    return true;
+  if (auto index = dyn_cast<linalg::IndexOp>(op)) {
+    add(cursor.frame->loops[index.getDim()]);
+    return true;
+  }
+  if (isa<tensor::ExtractOp>(op) || op->getNumRegions() != 0 || !isPure(op))
+    return false;
+  return llvm::all_of(op->getOperands(), [&](Value operand) {
+    return collect(Cursor{operand, {}, cursor.frame}, digits);
+  });
+}
+
+/// Whether scores or anything made of them leaves the match, other than through
+/// the root.
+bool Rewriter::isUsedElsewhere() {
+  Operation *root = m.root.getDefiningOp();
+  SmallVector<Operation *> work{m.scoresDot};
+  llvm::SmallPtrSet<Operation *, 32> seen;
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val();
+    for (Operation *user : op->getUsers()) {
+      if (user == root || !seen.insert(user).second)
+        continue;
+      // A use inside a body counts for the op that has the body.
+      if (auto generic = user->getParentOfType<linalg::GenericOp>())
+        user = generic;
+      if (!isPure(user) && !isa<linalg::LinalgOp>(user))
+        return true;
+      if (user->hasTrait<OpTrait::IsTerminator>())
+        return true;
+      work.push_back(user);
+    }
+  }
+  return false;
+}
+
+void Rewriter::chooseQueryDigits(ArrayRef<VarId> queryOnly, bool &batchFirst) {
+  // The last dimension of the probabilities that is not keys, if only queries
+  // have it. Any choice is right; this one gives the usual names.
+  Cursor p = m.probabilities;
+  if (p.isTensor())
+    for (const Idx &idx : llvm::reverse(p.at)) {
+      Digits digits;
+      space.collectDigits(idx, digits);
+      if (llvm::any_of(digits, [&](VarId d) { return has(key, d); }))
+        continue;
+      if (!llvm::all_of(digits, [&](VarId d) { return has(queryOnly, d); }))
+        continue;
+      query = without(digits, {});
+      break;
+    }
+  // A single shared digit is a batch when it is the first of four dimensions.
+  Digits first;
+  if (p.isTensor() && p.at.size() >= 4)
+    space.collectDigits(p.at.front(), first);
+  batchFirst = !first.empty();
+  // A mask over positions says better which digits are positions.
+  Digits masked;
+  for (const MaskTerm &mask : m.masks) {
+    llvm::SmallVector<VarId> digits;
+    if (!read.dependence(mask.condition, digits))
+      continue;
+    for (VarId d : digits)
+      if (has(queryOnly, d) && !has(masked, d))
+        masked.push_back(d);
+  }
+  if (!masked.empty() &&
+      llvm::none_of(masked, [&](VarId d) { return has(query, d); })) {
+    query.clear();
+    for (VarId d : rootDigits)
+      if (has(masked, d))
+        query.push_back(d);
+  }
+}
+
+bool Rewriter::classify() {
+  Digits q, k, v, masks;
+  bool readable = collect(m.q, q) && collect(m.k, k) && collect(m.v, v);
+  for (const MaskTerm &mask : m.masks)
+    readable &= collect(mask.condition, masks);
+  for (const BiasTerm &bias : m.biases)
+    readable &= collect(bias.value, masks);
+  if (m.sink)
+    readable &= collect(m.sink, sinkDigits);
+  if (!readable)
+    return refuse("an operand is computed in a way that cannot be repeated");
+  // Digits may have been divided while reading: look them up again.
+  auto again = [&](Digits &digits) {
+    Digits result;
+    for (VarId d : digits)
+      for (VarId part : space.digits(d))
+        if (!has(result, part))
+          result.push_back(part);
+    digits = result;
+  };
+  for (Digits *digits : {&q, &k, &v, &masks, &sinkDigits})
+    again(*digits);
+  auto digitsOf = [&](ArrayRef<Idx> at, Digits &out) {
+    for (const Idx &idx : at)
+      space.collectDigits(idx, out);
+  };
+  digitsOf(m.keyAt, key);
+  digitsOf(m.depthAt, depth);
+  digitsOf(m.rootAt, rootDigits);
+  for (VarId d : rootDigits)
+    if (has(v, d) && !has(q, d) && !has(k, d) && !has(masks, d) &&
+        !has(sinkDigits, d))
+      value.push_back(d);
+  Digits rows = without(rootDigits, value), queryOnly;
+  Digits shared;
+  for (VarId d : rows)
+    (has(k, d) || has(v, d) ? shared : queryOnly).push_back(d);
+  if (!within(q, rows, depth) || !within(without(k, depth), rows, key) ||
+      !within(without(v, key), rows, value) || !within(masks, rows, key) ||
+      !within(sinkDigits, rows, {}))
+    return refuse("an operand has positions that the result does not have");
+  Digits keyRows, valueRows;
+  for (VarId d : shared) {
+    if (has(k, d) && !has(v, d))
+      keyRows.push_back(d);
+    if (has(v, d) && !has(k, d))
+      valueRows.push_back(d);
+  }
+  if (!keyRows.empty() && !valueRows.empty())
+    return refuse("keys and values belong to different rows (heads are mixed "
+                  "between them)");
+  bool batchFirst = false;
+  chooseQueryDigits(queryOnly, batchFirst);
+  group = without(queryOnly, query);
+  unsigned heads = shared.size() > 1 || !batchFirst ? 1 : 0;
+  for (auto [i, d] : llvm::enumerate(shared))
+    (i + heads >= shared.size() ? kv : batch).push_back(d);
+  if (!m.sink)
+    return true;
+  for (VarId d : sinkDigits)
+    if (!has(kv, d) && !has(group, d))
+      return refuse("the sink logit differs between rows of one head");
+  return true;
+}
+
+/// A bias of 0 and -inf under a condition is a mask.
+bool Rewriter::convertBiasToMask(const BiasTerm &bias) {
+  Node node = read.resolveNumber(bias.value);
+  if (node.kind != Kind::Op || !isa<arith::SelectOp>(node.op))
+    return false;
+  for (unsigned i : {1u, 2u}) {
+    auto fill = read.number(node.operands[i]);
+    auto zero = read.number(node.operands[3 - i]);
+    if (!fill || !zero || *zero != 0)
+      continue;
+    double value = *fill * bias.factor;
+    if (!std::isinf(value) || value > 0)
+      continue;
+    m.masks.push_back({node.operands[0], i == 2, value});
+    return true;
+  }
+  return false;
+}
+
+/// The values over [query][key]; false when they depend on more.
+bool Rewriter::staticGrid(Cursor cursor, std::vector<double> &grid) {
+  llvm::SmallVector<VarId> used;
+  if (!read.dependence(cursor, used))
+    return false;
+  Digits loops = query;
+  llvm::append_range(loops, key);
+  if (!llvm::all_of(used, [&](VarId d) { return has(loops, d); }) ||
+      product(loops) > kMaxGrid)
+    return false;
+  Tape tape(read, space);
+  if (!tape.compile(cursor))
+    return false;
+  grid.resize(product(loops));
+  SmallVector<int64_t> at(loops.size(), 0);
+  for (double &value : grid) {
+    value = tape.evaluate(loops, at);
+    for (int d = static_cast<int>(loops.size()) - 1; d >= 0; --d) {
+      if (++at[d] < space.extent(loops[d]))
+        break;
+      at[d] = 0;
+    }
+  }
+  return true;
+}
+
+/// Masks known now fold into `visible`; the rest stays in `dynamicMasks`.
+void Rewriter::planStatic() {
+  size_t size = product(query) * product(key);
+  auto hide = [&](llvm::function_ref<bool(size_t)> isVisible) {
+    if (visible.empty())
+      visible.assign(size, 1);
+    for (size_t i = 0; i < size; ++i)
+      visible[i] &= isVisible(i);
+  };
+  for (const MaskTerm &mask : m.masks) {
+    std::vector<double> grid;
+    if (!staticGrid(mask.condition, grid)) {
+      dynamicMasks.push_back(mask);
+      continue;
+    }
+    hide([&](size_t i) { return (grid[i] != 0) == mask.visibleWhen; });
+  }
+  size_t keys = product(key);
+  for (const BiasTerm &bias : m.biases) {
+    std::vector<double> grid;
+    std::vector<char> before = visible;
+    if (staticGrid(bias.value, grid) && llvm::all_of(grid, [&](double v) {
+          return v * bias.factor == 0 || v * bias.factor <= kNegligible;
+        })) {
+      // Finite fills are numbers in rows that see nothing else.
+      hide([&](size_t i) { return grid[i] * bias.factor == 0; });
+      bool emptyRow = false;
+      for (size_t row = 0; row < size && !emptyRow; row += keys)
+        emptyRow = !llvm::is_contained(ArrayRef<char>(visible).slice(row, keys),
+                                       char(1));
+      if (!emptyRow)
+        continue;
+      visible = before;
+    }
+    biases.push_back(bias);
+  }
+}
+
+/// Causal masks and windows; anything else becomes an operand.
+bool Rewriter::recogniseVisible() {
+  if (visible.empty() || !llvm::is_contained(visible, char(0))) {
+    visible.clear();
+    return true;
+  }
+  int64_t rows = product(query), keys = product(key);
+  auto matches = [&](int64_t shift, int64_t l, int64_t r) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < keys; ++j) {
+        int64_t p = i + shift;
+        bool see = j >= p - l && j <= p + r;
+        if (see != static_cast<bool>(visible[i * keys + j]))
+          return false;
+      }
+    return true;
+  };
+  // The reach to both sides, read off the rows.
+  for (int64_t shift : {int64_t(0), keys - rows}) {
+    int64_t l = -keys, r = -keys;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < keys; ++j)
+        if (visible[i * keys + j]) {
+          l = std::max(l, i + shift - j);
+          r = std::max(r, j - i - shift);
+        }
+    if (l < 0 || r < 0 || !matches(shift, l, r))
+      continue;
+    bool boundLeft = !matches(shift, keys + rows, r),
+         boundRight = !matches(shift, l, keys + rows);
+    bool anchored = shift == keys - rows || (r == 0 && boundRight);
+    if (!anchored)
+      continue;
+    causalTopLeft = r == 0 && boundRight && shift == 0;
+    causalBottomRight = r == 0 && boundRight && !causalTopLeft;
+    if (boundLeft)
+      left = l;
+    if (boundRight && r != 0)
+      right = r;
+    // Top-left anchors the window only together with the causal mask.
+    if (left && shift != keys - rows) {
+      left.reset();
+      causalTopLeft = false;
+      continue;
+    }
+    return true;
+  }
+  staticMask = true;
+  return true;
+}
+
+bool Rewriter::planEmptyRows() {
+  bool possible = !dynamicMasks.empty();
+  int64_t keys = product(key);
+  for (size_t row = 0; row < visible.size() && !possible; row += keys)
+    possible =
+        !llvm::is_contained(ArrayRef<char>(visible).slice(row, keys), char(1));
+  if (!possible || m.sink || m.masks.empty())
+    return true;
+  double fill = m.masks.front().fill;
+  for (const MaskTerm &mask : m.masks)
+    if (mask.fill != fill)
+      return refuse("masks fill with different numbers, and rows without keys "
+                    "may occur");
+  if (!std::isinf(fill))
+    emptyRows = EmptyRows::MeanAll;
+  else
+    emptyRows = m.zeroEmptyRows ? EmptyRows::Zero : EmptyRows::NaN;
+  return true;
+}
+
+bool Rewriter::planMasks() {
+  std::vector<BiasTerm> numbers;
+  for (const BiasTerm &bias : m.biases)
+    if (!convertBiasToMask(bias))
+      numbers.push_back(bias);
+  m.biases = numbers;
+  planStatic();
+  return recogniseVisible() && planEmptyRows();
+}
+
+bool Rewriter::plan() {
+  if (isUsedElsewhere())
+    return refuse("the scores or probabilities have another use");
+  auto type = cast<RankedTensorType>(m.root.getType());
+  if (!type.hasStaticShape())
+    return refuse("sizes are not known");
+  if (!classify() || !planMasks())
+    return false;
+  for (const MaskTerm &mask : dynamicMasks)
+    collect(mask.condition, maskDigits);
+  for (const BiasTerm &bias : biases)
+    collect(bias.value, maskDigits);
+  return true;
+}
+
+llvm::json::Object Rewriter::attributes() {
+  bool causal = causalTopLeft || causalBottomRight;
+  auto orNull = [](std::optional<int64_t> n) {
+    return n ? llvm::json::Value(*n) : llvm::json::Value(nullptr);
+  };
+  const char *mask =
+      biases.empty() ? (dynamicMasks.empty() && !staticMask ? "none" : "bool")
+                     : "additive";
+  const char *empty = emptyRows == EmptyRows::Zero  ? "zero"
+                      : emptyRows == EmptyRows::NaN ? "nan"
+                                                    : "mean_all";
+  llvm::json::Object result{{"batch", product(batch)},
+                            {"heads", product(kv) * product(group)},
+                            {"kv_heads", product(kv)},
+                            {"head_dim", product(depth)},
+                            {"value_dim", product(value)},
+                            {"q_len", product(query)},
+                            {"kv_len", product(key)},
+                            {"scale", m.scale},
+                            {"causal", causal},
+                            {"mask", mask},
+                            {"sinks", static_cast<bool>(m.sink)},
+                            {"empty_rows", empty}};
+  if (causal)
+    result["alignment"] = causalTopLeft && product(query) != product(key)
+                              ? "top-left"
+                              : (causalTopLeft ? "top-left" : "bottom-right");
+  if (left || right)
+    result["window"] = llvm::json::Array{
+        orNull(left), causal ? llvm::json::Value(0) : orNull(right)};
+  if (m.softcap != 0)
+    result["softcap"] = m.softcap;
+  return result;
+}

@@ -1,0 +1,74 @@
+// From a match to kvcache.attention.
+
+#ifndef KVCACHE_LIB_IMPORT_REWRITE_H
+#define KVCACHE_LIB_IMPORT_REWRITE_H
+
+#include "Match.h"
+
+#include "kvcache/Dialect/KVCache/IR/KVCache.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+#include "llvm/Support/JSON.h"
+
+namespace kvcache::import {
+
+using Digits = llvm::SmallVector<VarId, 4>;
+
+/// Decides what the op can say of a match, then builds it.
+class Rewriter {
+public:
+  Rewriter(Matcher &matcher)
+      : space(matcher.space), read(matcher.read), m(matcher.match) {}
+
+  /// Everything that can fail; nothing is built yet.
+  bool plan();
+  /// Builds the attention before the root and replaces the root's value.
+  void build();
+
+  std::string reason;
+  llvm::json::Object attributes();
+
+private:
+  bool refuse(const llvm::Twine &why);
+  bool isUsedElsewhere();
+  bool collect(Cursor cursor, Digits &digits);
+  bool classify();
+  void chooseQueryDigits(llvm::ArrayRef<VarId> queryOnly, bool &batchFirst);
+  bool planMasks();
+  void planStatic();
+  bool staticGrid(Cursor cursor, std::vector<double> &grid);
+  bool recogniseVisible();
+  bool planEmptyRows();
+  bool convertBiasToMask(const BiasTerm &bias);
+
+  int64_t product(llvm::ArrayRef<VarId> digits) const;
+  mlir::Value
+  gather(mlir::ImplicitLocOpBuilder &b, llvm::ArrayRef<VarId> loops,
+         llvm::ArrayRef<Cursor> sources, mlir::Type element,
+         llvm::function_ref<mlir::Value(mlir::ImplicitLocOpBuilder &,
+                                        mlir::ValueRange)>
+             body);
+  mlir::Value operand(mlir::ImplicitLocOpBuilder &b, Cursor source,
+                      llvm::ArrayRef<Digits> dims);
+  mlir::Value maskOperand(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value sinkOperand(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value visibleConstant(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value scatterBack(mlir::ImplicitLocOpBuilder &b, mlir::Value out);
+
+  Space &space;
+  Reader &read;
+  Match &m;
+  Digits rootDigits, batch, kv, group, query, key, depth, value;
+  Digits maskDigits, sinkDigits;
+  std::vector<MaskTerm> dynamicMasks;
+  std::vector<BiasTerm> biases; ///< kept as numbers
+  std::vector<char> visible;    ///< [query][key]; empty: all
+  bool staticMask = false;      ///< `visible` needs an operand
+  bool causalTopLeft = false, causalBottomRight = false;
+  std::optional<int64_t> left, right;
+  EmptyRows emptyRows = EmptyRows::Zero;
+};
+
+} // namespace kvcache::import
+
+#endif // KVCACHE_LIB_IMPORT_REWRITE_H

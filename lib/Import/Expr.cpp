@@ -92,14 +92,114 @@ static std::optional<Cursor> bodyCursor(const Cursor &cursor,
       yielded, {}, std::make_shared<const Frame>(Frame{op, std::move(*loops)})};
 }
 
+/// Reading a reshape: dimensions that were one are joined, and the other way
+/// round positions are divided.
+static std::optional<Idxs> throughExpand(Space &space, ArrayRef<Idx> at,
+                                         tensor::ExpandShapeOp expand) {
+  Idxs result;
+  ArrayRef<int64_t> shape = shapeOf(expand.getResult());
+  for (const ReassociationIndices &group : expand.getReassociationIndices()) {
+    Idx idx;
+    for (int64_t d : group) {
+      if (ShapedType::isDynamic(shape[d]) && group.size() > 1)
+        return std::nullopt;
+      idx = group.size() == 1 ? at[d]
+                              : space.add(space.affine(idx, shape[d]), at[d]);
+    }
+    result.push_back(idx);
+  }
+  return result;
+}
+
+static std::optional<Idxs> throughCollapse(Space &space, ArrayRef<Idx> at,
+                                           tensor::CollapseShapeOp collapse) {
+  Idxs result;
+  ArrayRef<int64_t> shape = shapeOf(collapse.getSrc());
+  if (at.empty())
+    return Idxs(shape.size());
+  for (auto [group, idx] : llvm::zip(collapse.getReassociationIndices(), at)) {
+    SmallVector<int64_t> sizes;
+    for (int64_t d : group)
+      sizes.push_back(shape[d]);
+    if (llvm::is_contained(sizes, ShapedType::kDynamic))
+      return std::nullopt;
+    auto parts = space.delinearize(idx, sizes);
+    if (!parts)
+      return std::nullopt;
+    llvm::append_range(result, *parts);
+  }
+  return result;
+}
+
+static std::optional<Idxs> throughSlice(Space &space, ArrayRef<Idx> at,
+                                        tensor::ExtractSliceOp slice) {
+  llvm::SmallBitVector dropped = slice.getDroppedDims();
+  Idxs result;
+  unsigned next = 0;
+  for (int64_t d = 0; d < slice.getSourceType().getRank(); ++d) {
+    if (slice.isDynamicOffset(d) || slice.isDynamicStride(d))
+      return std::nullopt;
+    Idx idx = dropped[d] ? Idx() : at[next++];
+    result.push_back(
+        space.affine(idx, slice.getStaticStride(d), slice.getStaticOffset(d)));
+  }
+  return result;
+}
+
+/// TOSA's concatenations: inside the part written, or clear of it.
+static bool throughInsert(Space &space, Cursor &cursor,
+                          tensor::InsertSliceOp insert) {
+  int64_t rank = insert.getDestType().getRank();
+  if (insert.getSourceType().getRank() != rank)
+    return false;
+  Idxs at;
+  bool inside = true;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (insert.isDynamicOffset(d) || insert.isDynamicSize(d) ||
+        insert.isDynamicStride(d) || insert.getStaticStride(d) != 1)
+      return false;
+    int64_t begin = insert.getStaticOffset(d),
+            end = begin + insert.getStaticSize(d);
+    auto [low, high] = space.range(cursor.at[d]);
+    if (high < begin || low >= end) {
+      cursor.value = insert.getDest();
+      return true;
+    }
+    inside &= low >= begin && high < end;
+    at.push_back(space.affine(cursor.at[d], 1, -begin));
+  }
+  if (inside)
+    cursor = Cursor{insert.getSource(), at, nullptr};
+  return inside;
+}
+
+static bool throughConcat(Space &space, Cursor &cursor,
+                          tensor::ConcatOp concat) {
+  int64_t begin = 0, dim = concat.getDim();
+  auto [low, high] = space.range(cursor.at[dim]);
+  for (Value input : concat.getInputs()) {
+    int64_t size = shapeOf(input)[dim];
+    if (ShapedType::isDynamic(size))
+      return false;
+    if (low >= begin && high < begin + size) {
+      cursor.at[dim].offset -= begin;
+      cursor.value = input;
+      return true;
+    }
+    begin += size;
+  }
+  return false;
+}
+
 /// One move from a tensor to the tensor it takes the element from.
 bool Reader::stepTensor(Cursor &cursor) {
   Operation *op = cursor.value.getDefiningOp();
   if (!op)
     return false;
-  auto go = [&](Value source, Idxs at) {
-    cursor = Cursor{source, std::move(at), nullptr};
-    return true;
+  auto go = [&](Value source, std::optional<Idxs> at) {
+    if (at)
+      cursor = Cursor{source, std::move(*at), nullptr};
+    return at.has_value();
   };
   if (auto generic = dyn_cast<linalg::GenericOp>(op)) {
     auto body = bodyCursor(cursor, generic);
@@ -124,86 +224,16 @@ bool Reader::stepTensor(Cursor &cursor) {
   }
   if (auto cast = dyn_cast<tensor::CastOp>(op))
     return go(cast.getSource(), cursor.at);
-  if (auto expand = dyn_cast<tensor::ExpandShapeOp>(op)) {
-    Idxs at;
-    for (const ReassociationIndices &group : expand.getReassociationIndices()) {
-      Idx idx;
-      for (int64_t d : group)
-        idx = space.add(space.affine(idx, shapeOf(cursor.value)[d]),
-                        cursor.at[d]);
-      at.push_back(idx);
-    }
-    return go(expand.getSrc(), at);
-  }
-  if (auto collapse = dyn_cast<tensor::CollapseShapeOp>(op)) {
-    Idxs at;
-    ArrayRef<int64_t> shape = shapeOf(collapse.getSrc());
-    if (cursor.at.empty())
-      return go(collapse.getSrc(), Idxs(shape.size()));
-    for (auto [group, idx] :
-         llvm::zip(collapse.getReassociationIndices(), cursor.at)) {
-      SmallVector<int64_t> sizes;
-      for (int64_t d : group)
-        sizes.push_back(shape[d]);
-      if (llvm::is_contained(sizes, ShapedType::kDynamic))
-        return false;
-      auto parts = space.delinearize(idx, sizes);
-      if (!parts)
-        return false;
-      llvm::append_range(at, *parts);
-    }
-    return go(collapse.getSrc(), at);
-  }
-  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-    llvm::SmallBitVector dropped = slice.getDroppedDims();
-    Idxs at;
-    unsigned next = 0;
-    for (int64_t d = 0; d < slice.getSourceType().getRank(); ++d) {
-      if (slice.isDynamicOffset(d) || slice.isDynamicStride(d))
-        return false;
-      Idx idx = dropped[d] ? Idx() : cursor.at[next++];
-      at.push_back(space.affine(idx, slice.getStaticStride(d),
-                                slice.getStaticOffset(d)));
-    }
-    return go(slice.getSource(), at);
-  }
-  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
-    // TOSA's concatenations: inside the part written, or clear of it.
-    int64_t rank = insert.getDestType().getRank();
-    if (insert.getSourceType().getRank() != rank)
-      return false;
-    Idxs at;
-    bool inside = true;
-    for (int64_t d = 0; d < rank; ++d) {
-      if (insert.isDynamicOffset(d) || insert.isDynamicSize(d) ||
-          insert.isDynamicStride(d) || insert.getStaticStride(d) != 1)
-        return false;
-      int64_t begin = insert.getStaticOffset(d),
-              end = begin + insert.getStaticSize(d);
-      auto [low, high] = space.range(cursor.at[d]);
-      if (high < begin || low >= end)
-        return go(insert.getDest(), cursor.at);
-      inside &= low >= begin && high < end;
-      at.push_back(space.affine(cursor.at[d], 1, -begin));
-    }
-    return inside && go(insert.getSource(), at);
-  }
-  if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
-    int64_t begin = 0, dim = concat.getDim();
-    auto [low, high] = space.range(cursor.at[dim]);
-    for (Value input : concat.getInputs()) {
-      int64_t size = shapeOf(input)[dim];
-      if (ShapedType::isDynamic(size))
-        return false;
-      if (low >= begin && high < begin + size) {
-        Idxs at = cursor.at;
-        at[dim].offset -= begin;
-        return go(input, at);
-      }
-      begin += size;
-    }
-    return false;
-  }
+  if (auto expand = dyn_cast<tensor::ExpandShapeOp>(op))
+    return go(expand.getSrc(), throughExpand(space, cursor.at, expand));
+  if (auto collapse = dyn_cast<tensor::CollapseShapeOp>(op))
+    return go(collapse.getSrc(), throughCollapse(space, cursor.at, collapse));
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return go(slice.getSource(), throughSlice(space, cursor.at, slice));
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op))
+    return throughInsert(space, cursor, insert);
+  if (auto concat = dyn_cast<tensor::ConcatOp>(op))
+    return throughConcat(space, cursor, concat);
   return false;
 }
 

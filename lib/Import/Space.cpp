@@ -14,6 +14,9 @@ VarId Space::newVar(int64_t extent) {
 Idx Space::newIdx(int64_t extent) {
   if (extent == 1)
     return {};
+  // A size that is not known has room for any position.
+  if (extent < 0)
+    extent = int64_t(1) << 40;
   return {{{newVar(extent), 1}}, 0};
 }
 

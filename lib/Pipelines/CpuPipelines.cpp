@@ -61,6 +61,7 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
   pm.addPass(createConvertControlFlowToLLVMPass());
   pm.addPass(createUBToLLVMConversionPass());
   pm.addPass(createReconcileUnrealizedCastsPass());
+  pm.addPass(createBFloatAsBitsPass());
 }
 
 void kvcache::buildToReferencePipeline(OpPassManager &pm) {

@@ -35,6 +35,9 @@ void registerCpuPipelines();
 /// Turns memref.copy into linalg.copy.
 std::unique_ptr<mlir::Pass> createExpandCopiesPass();
 
+/// Turns bf16 values that are only moved into i16.
+std::unique_ptr<mlir::Pass> createBFloatAsBitsPass();
+
 } // namespace kvcache
 
 #endif // KVCACHE_PIPELINES_CPUPIPELINES_H

@@ -60,7 +60,8 @@ static sim::Buffer bufferOf(std::vector<T> &v, const char *name,
 }
 
 /// One launch over all rows of the model.
-static Output run(const GpuKernel &kernel, CacheModel &model) {
+static Output run(const GpuKernel &kernel, CacheModel &model,
+                  bool flushSubnormals = false) {
   const KernelSpec &spec = model.spec;
   int64_t chunks = (spec.group() + kernel.qPack - 1) / kernel.qPack;
   int64_t items = model.rows() * spec.kvHeads * chunks;
@@ -114,6 +115,7 @@ static Output run(const GpuKernel &kernel, CacheModel &model) {
   launch.entry = "attend";
   launch.grid = {items * model.maxSplits, 1, 1};
   launch.block = {kernel.launches[0].block, 1, 1};
+  launch.flushSubnormals = flushSubnormals;
   sim::Result ran = sim::runKernel(*module, launch, buffers, args);
   if (ran.violation)
     ADD_FAILURE() << ran.violation->kind << ": " << ran.violation->message;
@@ -372,6 +374,54 @@ TEST(AttendSim, RealCapture) {
     Case c{.format = format, .qHeads = 9, .kvHeads = 3, .lengths = lengths};
     CacheModel model(specOf(c), lengths, 1, 0, 0xffff, &contents);
     compare(model, run(compiled(c), model));
+  }
+}
+
+// Pages whose values differ by powers of two, and channels far from zero: what
+// the kernel takes out as exponents must come back exactly.
+TEST(AttendSim, ScalesFarApart) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<float> noise(1 << 16);
+  for (float &x : noise)
+    x = normal(random);
+  Contents contents;
+  contents.element = [&](bool isValue, int64_t s, int64_t, int64_t t,
+                         int64_t c) {
+    float x = noise[(t * 131 + c * 7 + (isValue ? 5 : 0)) % noise.size()];
+    int page = int(t / 64);
+    // Sequence 0: tiny; 1: huge; both with jumps from page to page.
+    int base = s == 0 ? -12 : isValue ? 11 : 3;
+    x = std::ldexp(x + (c % 5 == 0 ? 6.0f : 0.0f), base + (page * 5) % 4 - 2);
+    return fromBits16(Element::F16, toBits16(Element::F16, x));
+  };
+  for (int64_t i = 0; i < 2 * 4 * 64; ++i) // sequence 0 with large queries
+    contents.query.push_back(
+        toBits16(Element::F16, noise[i] * (i < 4 * 64 ? 300.0f : 0.02f)));
+  for (const char *format :
+       {"kivi4,recent=0", "int8", "key=i8:channel:g4,value=i4:token:g8",
+        "key=i4:channel:g32:sym:sf32,value=i8:token:g16:sym:sf32"}) {
+    SCOPED_TRACE(format);
+    Case c{.format = format, .lengths = {256, 320}};
+    CacheModel model(specOf(c), c.lengths, 1, 0, 0xffff, &contents);
+    compare(model, run(compiled(c), model));
+  }
+}
+
+// On a device that flushed subnormal inputs of products, the offset form of
+// codes would be the right schedule, and the default one wrong.
+TEST(AttendSim, OffsetCodesNeedNoSubnormals) {
+  for (bool subnormal : {false, true}) {
+    Case c{.format = "kivi4,recent=0"};
+    auto kernel = std::get<GpuKernel>(compileForGpu(
+        specOf(c), *std::get<const TargetInfo *>(findTarget("sm_80")),
+        subnormal ? "subnormal_codes=true" : "subnormal_codes=false"));
+    CacheModel model(specOf(c), c.lengths, 5);
+    Output kept = run(kernel, model), flushed = run(kernel, model, true);
+    if (subnormal)
+      EXPECT_NE(kept.out, flushed.out);
+    else
+      compare(model, flushed);
   }
 }
 

@@ -17,14 +17,12 @@ import lit.formats
 config.name = "kvcache"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".test"]
-config.excludes = ["Inputs", "Unit", "Fuzz", "python", "data", "tools"]
+config.excludes = ["Inputs", "Unit", "Fuzz", "python", "data"]
 config.test_source_root = os.path.join(config.kvcache_source_dir, "test")
 config.test_exec_root = os.path.join(config.kvcache_build_dir, "test")
 
 bin_dir = os.path.join(config.kvcache_build_dir, "bin")
-config.environment["PATH"] = os.pathsep.join(
-    [bin_dir, config.llvm_tools_dir, os.environ.get("PATH", "")]
-)
+config.environment["PATH"] = os.pathsep.join([bin_dir, config.llvm_tools_dir, os.environ.get("PATH", "")])
 for name in ("CUDA_HOME", "KVCACHE_CPU", "HOME"):
     if name in os.environ:
         config.environment[name] = os.environ[name]

@@ -19,6 +19,8 @@ void buildFusePipeline(OpPassManager &pm) {
   // Keys and values must be seen to use the same table.
   pm.addPass(createCSEPass());
   pm.addPass(createFuseAttentionPass());
+  // Kernels take queries as rows, graphs often do not.
+  pm.addPass(createFlattenQueriesPass());
   // Slices and reshapes that became part of a map have no users left.
   pm.addPass(createCanonicalizerPass());
 }

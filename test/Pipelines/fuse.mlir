@@ -4,5 +4,6 @@
 // CHECK: builtin.module(
 // CHECK-NEXT: cse,
 // CHECK-NEXT: kvcache-fuse-attention,
+// CHECK-NEXT: kvcache-flatten-queries,
 // CHECK-NEXT: canonicalize
 func.func private @nothing()

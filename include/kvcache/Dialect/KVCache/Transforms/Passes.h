@@ -9,6 +9,8 @@
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/Target/TargetInfo.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/Pass.h"
 
 namespace kvcache {
@@ -22,6 +24,10 @@ namespace kvcache {
 /// Makes `op` attend to a cache instead of decoded tensors, if it can: true
 /// when it did, else `reason` says why not (and nothing changed).
 bool fuseAttention(AttentionOp op, std::string &reason);
+
+/// Brings queries of rank 4 on a cache to rows: true when it did, else `reason`
+/// says why not if `op` has such queries.
+bool flattenQueries(AttentionOp op, std::string &reason);
 
 /// Gives every unassigned cache type below `root` the image of `target`.
 mlir::LogicalResult assignLayout(mlir::Operation *root,

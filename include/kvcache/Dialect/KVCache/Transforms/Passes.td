@@ -65,6 +65,25 @@ def FuseAttentionPass : Pass<"kvcache-fuse-attention"> {
                               "attentions that stay on tensors">];
 }
 
+def FlattenQueriesPass : Pass<"kvcache-flatten-queries"> {
+  let summary = "bring queries of rank 4 on a cache to [row, head, d]";
+  let description = [{
+    Imported graphs have queries [seq, head, q_len, d] or [seq, q_len, head, d];
+    kernels take rows. Reshapes and, where q_len is not 1, transposes go around
+    the attention, and a constant `q_indptr` says whose the rows are.
+
+    ```
+    %o, %lse = kvcache.attention %q, %c : tensor<4x8x1x128xf16>, !kvcache.cache<...> -> ...
+    // becomes
+    %rows = tensor.collapse_shape %q ... : tensor<4x8x1x128xf16> into tensor<4x8x128xf16>
+    %flat, %flat_lse = kvcache.attention %rows, %c : tensor<4x8x128xf16>, ...
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def AssignLayoutPass : Pass<"kvcache-assign-layout"> {
   let summary = "give unassigned caches the page image of a target";
   let description = [{

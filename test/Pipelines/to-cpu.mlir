@@ -5,6 +5,7 @@
 !cache = !kvcache.cache<kv = 2, d = 64, open = f16, #kvcache.format<kivi4, page = 32>>
 
 // CHECK-LABEL: llvm.func @decode
+// CHECK: llvm.call @kvcache_storage_0_append
 // CHECK: llvm.call @kvcache_kernel_0_attend
 // CHECK: llvm.call @kvcache_kernel_0_merge
 // LLVM: define {{.*}}@decode(

@@ -37,8 +37,10 @@ private:
   LogicalResult lowerAttentionOp(Emitter &e, AttentionOp op);
   LogicalResult lowerView(ViewOp op);
   template <typename OpTy>
-  LogicalResult update(Emitter &e, OpTy op,
-                       CacheParts (*lower)(Emitter &, OpTy, PagedSource &));
+  using Update =
+      std::function<FailureOr<CacheParts>(Emitter &, OpTy, PagedSource &)>;
+  template <typename OpTy>
+  LogicalResult update(Emitter &e, OpTy op, const Update<OpTy> &lower);
 
   const LoweringOptions &options;
   DenseMap<Value, CacheParts> caches;
@@ -103,16 +105,17 @@ LogicalResult Lowering::lowerAttentionOp(Emitter &e, AttentionOp op) {
 }
 
 template <typename OpTy>
-LogicalResult Lowering::update(Emitter &e, OpTy op,
-                               CacheParts (*lower)(Emitter &, OpTy,
-                                                   PagedSource &)) {
+LogicalResult Lowering::update(Emitter &e, OpTy op, const Update<OpTy> &lower) {
   auto parts = partsOf(op, op.getCache());
   if (failed(parts))
     return failure();
   auto source = PagedSource::create(op.getLoc(), *parts);
   if (failed(source))
     return failure();
-  caches[op.getResult()] = lower(e, op, **source);
+  auto changed = lower(e, op, **source);
+  if (failed(changed))
+    return failure();
+  caches[op.getResult()] = *changed;
   erased.push_back(op);
   return success();
 }
@@ -139,8 +142,15 @@ LogicalResult Lowering::lower(Operation *op) {
           return failure();
         return replace(o, e, lowerRead(e, o, **source));
       })
-      .Case([&](AppendOp o) { return update(e, o, lowerAppend); })
-      .Case([&](SealOp o) { return update(e, o, lowerSeal); })
+      .Case([&](AppendOp o) {
+        return update<AppendOp>(e, o,
+                                options.append ? options.append
+                                               : Update<AppendOp>(lowerAppend));
+      })
+      .Case([&](SealOp o) {
+        return update<SealOp>(
+            e, o, options.seal ? options.seal : Update<SealOp>(lowerSeal));
+      })
       .Default([](Operation *o) {
         return o->emitOpError("has no reference lowering");
       });

@@ -18,10 +18,6 @@ Values lowerPageGather(Emitter &e, PageGatherOp op);
 /// k, v, lengths.
 Values lowerRead(Emitter &e, ReadOp op, Source &source);
 
-/// The parts of the new cache.
-CacheParts lowerAppend(Emitter &e, AppendOp op, PagedSource &source);
-CacheParts lowerSeal(Emitter &e, SealOp op, PagedSource &source);
-
 } // namespace kvcache
 
 #endif // KVCACHE_LIB_CONVERSION_KVCACHETOREFERENCE_LOWERINGS_H

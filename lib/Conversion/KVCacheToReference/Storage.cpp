@@ -124,9 +124,8 @@ static Value storeRow(Emitter &e, PagedSource &source, Value pool, Value x,
       })[0];
 }
 
-/// Room and a page for the next token of `seq`.
-static Value checkRoom(Emitter &e, PagedSource &source, Value seq,
-                       Value token) {
+Value kvcache::checkRoom(Emitter &e, PagedSource &source, Value seq,
+                         Value token) {
   Value page = e.div(token, source.page), have = source.columns(e);
   Value enough = e.lt(page, have);
   emitCheck(e, enough, Check::PageCount,
@@ -309,21 +308,26 @@ Value Sealer::storeCodes(Value pool) {
       })[0];
 }
 
-/// The pages of sequence `seq` that are due and not sealed yet, sealed.
-static Values sealSequence(Emitter &e, PagedSource &source, Value seq,
-                           ValueRange carried) {
+std::pair<Value, Value> kvcache::pagesDue(Emitter &e, PagedSource &source,
+                                          Value seq) {
   Value zero = e.index(0), page = e.index(source.page);
-  auto nType = cast<RankedTensorType>(source.parts.sealedPages.getType());
   Value sinks = e.index(source.image.format.sinkPages());
   Value length = source.checkedLength(e, seq, zero);
   Value old = e.maxS(e.sub(length, e.index(source.image.format.recent)), zero);
   Value due =
       e.maxS(e.sub(e.createOrFold<arith::DivUIOp>(old, page), sinks), zero);
   Value sealed = e.toIndex(e.extract(source.parts.sealedPages, seq));
-  due = e.maxS(due, sealed);
-  Values pool = e.loop(
-      e.add(sinks, sealed), e.add(sinks, due), carried[0],
-      [&](Value logical, ValueRange perPage) {
+  return {e.add(sinks, sealed), e.add(sinks, e.maxS(due, sealed))};
+}
+
+/// The pages of sequence `seq` that are due and not sealed yet, sealed.
+static Values sealSequence(Emitter &e, PagedSource &source, Value seq,
+                           ValueRange carried) {
+  Value zero = e.index(0);
+  auto nType = cast<RankedTensorType>(source.parts.sealedPages.getType());
+  auto [first, end] = pagesDue(e, source, seq);
+  Values pool =
+      e.loop(first, end, carried[0], [&](Value logical, ValueRange perPage) {
         Value ok = e.loop(
             zero, source.lists(e, 0), e.boolean(true),
             [&](Value list, ValueRange a) -> Values {
@@ -340,7 +344,9 @@ static Values sealSequence(Emitter &e, PagedSource &source, Value seq,
               return {Sealer(e, source, true, from, to, head).run(p)};
             });
       });
-  Value count = arith::IndexCastOp::create(e, nType.getElementType(), due);
+  Value count = arith::IndexCastOp::create(
+      e, nType.getElementType(),
+      e.sub(end, e.index(source.image.format.sinkPages())));
   return {pool[0], e.insert(count, carried[1], seq)};
 }
 

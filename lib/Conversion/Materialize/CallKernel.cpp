@@ -7,16 +7,14 @@
 //
 //===----------------------------------------------------------------------===//
 #include "CallKernel.h"
+#include "AbiArguments.h"
 #include "kvcache/ABI/KernelABI.h"
 #include "kvcache/Dialect/KVCache/Utils/Utils.h"
 
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 
 #include <limits>
-#include <map>
 
 using namespace kvcache;
 using namespace mlir;
@@ -43,12 +41,8 @@ private:
   Value splits(Value seq);
   Values readBack(Value out, Value lse);
 
-  Value pointer(Value memref);
-  Value pointerOf(Value tensor) { return pointer(bufferOf(tensor)); }
-  Value bufferOf(Value tensor);
-  Value i64(Value index) {
-    return arith::IndexCastOp::create(e, e.getI64Type(), index);
-  }
+  Value pointerOf(Value tensor) { return pointerTo(e, bufferOf(e, tensor)); }
+  Value i64(Value index) { return toI64(e, index); }
   Value toI32(Value index) { return arith::IndexCastOp::create(e, i32, index); }
   Value vectorOf(Value size, Value init);
 
@@ -64,19 +58,6 @@ private:
   Value indptr, rowSeq, lengths, sealed, sealedTable, openTable, maxSplits;
 };
 } // namespace
-
-Value AttendCall::bufferOf(Value tensor) {
-  auto type = cast<RankedTensorType>(tensor.getType());
-  auto memref = MemRefType::get(type.getShape(), type.getElementType());
-  return bufferization::ToBufferOp::create(e, memref, tensor,
-                                           /*read_only=*/true);
-}
-
-Value AttendCall::pointer(Value memref) {
-  Value address = memref::ExtractAlignedPointerAsIndexOp::create(e, memref);
-  return LLVM::IntToPtrOp::create(e, LLVM::LLVMPointerType::get(e.getContext()),
-                                  i64(address));
-}
 
 /// tensor<?xi32> of `size`, all `init`.
 Value AttendCall::vectorOf(Value size, Value init) {
@@ -291,8 +272,7 @@ Values AttendCall::run() {
       e, MemRefType::get({dyn}, e.getF32Type()),
       ValueRange{e.mul(items, e.index(partial))}, e.getI64IntegerAttr(128));
 
-  Type ptr = LLVM::LLVMPointerType::get(e.getContext());
-  std::map<std::string, Value> fields;
+  AbiFields fields;
   fields["q"] = pointerOf(q);
   fields["row_seq"] = pointerOf(rowSeq);
   fields["q_indptr"] = pointerOf(indptr);
@@ -314,9 +294,9 @@ Values AttendCall::run() {
     fields["v_scale"] = pointerOf(statics[keyHasOne ? 1 : 0]);
   if (Value s = slopes())
     fields["slopes"] = pointerOf(s);
-  fields["out"] = pointer(out);
-  fields["lse"] = pointer(lse);
-  fields["workspace"] = pointer(workspace);
+  fields["out"] = pointerTo(e, out);
+  fields["lse"] = pointerTo(e, lse);
+  fields["workspace"] = pointerTo(e, workspace);
   fields["max_splits"] = i64(maxSplits);
   fields["row_begin"] = i64(first);
   fields["row_end"] = i64(last);
@@ -325,18 +305,7 @@ Values AttendCall::run() {
 #define KVCACHE_NAME(kind, name) names.push_back(#name);
   KVCACHE_ATTEND_ARGS(KVCACHE_NAME)
 #undef KVCACHE_NAME
-  Value args = LLVM::AllocaOp::create(
-      e, ptr, e.getI64Type(),
-      arith::ConstantOp::create(
-          e, e.getI64IntegerAttr(static_cast<int64_t>(names.size()))));
-  for (auto [i, name] : llvm::enumerate(names)) {
-    Value value = fields[name.str()];
-    if (!value)
-      value = LLVM::ZeroOp::create(e, ptr);
-    Value slot = LLVM::GEPOp::create(e, ptr, e.getI64Type(), args,
-                                     LLVM::GEPArg(static_cast<int32_t>(i)));
-    LLVM::StoreOp::create(e, value, slot);
-  }
+  Value args = packArguments(e, names, fields);
   int64_t chunks = (spec.group() + kernel.qPack - 1) / kernel.qPack;
   Value attendItems =
       e.mul(e.mul(count, e.index(spec.kvHeads * chunks)), maxSplits);
@@ -346,13 +315,7 @@ Values AttendCall::run() {
   func::CallOp::create(
       e, kernel.merge, i32,
       ValueRange{args, zero, i64(e.mul(count, e.index(spec.qHeads)))});
-  auto tensorOf = [&](Value memref) -> Value {
-    auto type = cast<MemRefType>(memref.getType());
-    return bufferization::ToTensorOp::create(
-        e, RankedTensorType::get(type.getShape(), type.getElementType()),
-        memref, /*restrict=*/true, /*writable=*/true);
-  };
-  return readBack(tensorOf(out), tensorOf(lse));
+  return readBack(tensorOf(e, out), tensorOf(e, lse));
 }
 
 Values kvcache::callAttend(Emitter &e, AttentionOp op, PagedSource &source,

@@ -18,6 +18,19 @@ struct GeneratedKernel {
   int64_t qPack = 0, splitTokens = 0;
 };
 
+/// The storage kernels of a cache (llvm.func symbols).
+struct StorageSymbols {
+  KernelSpec spec;
+  std::string append, seal;
+};
+/// Whether the storage kernels can serve: they know one page list for all
+/// heads.
+bool hasOneList(const PagedSource &source);
+CacheParts callAppend(Emitter &e, AppendOp op, PagedSource &source,
+                      const StorageSymbols &kernels);
+CacheParts callSeal(Emitter &e, SealOp op, PagedSource &source,
+                    const StorageSymbols &kernels);
+
 /// Calls the kernel for `op`: out and lse.
 Values callAttend(Emitter &e, AttentionOp op, PagedSource &source,
                   const GeneratedKernel &kernel);

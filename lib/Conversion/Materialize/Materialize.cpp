@@ -9,6 +9,7 @@
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
 #include "kvcache/Conversion/KVTileToCPU.h"
+#include "kvcache/Conversion/StorageKernels.h"
 #include "kvcache/Dialect/KVCache/Utils/Utils.h"
 #include "kvcache/Target/X86/Jit.h"
 
@@ -38,11 +39,14 @@ public:
 
   /// The kernel of a spec, generated on first use.
   FailureOr<GeneratedKernel> get(Location loc, const KernelSpec &spec);
+  /// The storage kernels of a cache's spec, likewise.
+  FailureOr<StorageSymbols> storage(const KernelSpec &spec);
 
 private:
   ModuleOp module;
   CpuTier tier;
   std::vector<GeneratedKernel> kernels;
+  std::vector<StorageSymbols> storages;
 };
 } // namespace
 
@@ -61,6 +65,9 @@ static LogicalResult moveFunctions(ModuleOp from, ModuleOp to,
       return failure();
     symbol.setName(name);
     symbol.setPrivate();
+    // Calls stay calls: kernels are compiled as they are, once.
+    if (auto function = dyn_cast<func::FuncOp>(op))
+      function.setNoInline(true);
   }
   for (Operation &op :
        llvm::make_early_inc_range(from.getBody()->getOperations()))
@@ -86,6 +93,19 @@ FailureOr<GeneratedKernel> Kernels::get(Location loc, const KernelSpec &spec) {
   kernels.push_back({spec, prefix + "attend", prefix + "merge",
                      schedule->getQPack(), schedule->getSplitTokens()});
   return kernels.back();
+}
+
+FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec) {
+  for (const StorageSymbols &known : storages)
+    if (known.spec == spec)
+      return known;
+  StorageTarget target;
+  target.nativeF16 = target.nativeFma = tier != CpuTier::V2;
+  target.prefix = "kvcache_storage_" + std::to_string(storages.size()) + "_";
+  if (failed(buildStorageKernels(module, spec, target)))
+    return failure();
+  storages.push_back({spec, target.prefix + "append", target.prefix + "seal"});
+  return storages.back();
 }
 
 /// The spec of an attention, or why no kernel computes it.
@@ -137,6 +157,30 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
       if (failed(kernel))
         return failure();
       return callAttend(e, op, static_cast<PagedSource &>(source), *kernel);
+    };
+    auto storage = [&](Operation *op,
+                       PagedSource &source) -> FailureOr<StorageSymbols> {
+      auto spec = getCacheSpec(op, source.parts.type);
+      return failed(spec) ? FailureOr<StorageSymbols>()
+                          : kernels.storage(*spec);
+    };
+    options.append = [&](Emitter &e, AppendOp op,
+                         PagedSource &source) -> FailureOr<CacheParts> {
+      if (!hasOneList(source))
+        return lowerAppend(e, op, source);
+      auto symbols = storage(op, source);
+      if (failed(symbols))
+        return failure();
+      return callAppend(e, op, source, *symbols);
+    };
+    options.seal = [&](Emitter &e, SealOp op,
+                       PagedSource &source) -> FailureOr<CacheParts> {
+      if (!hasOneList(source))
+        return lowerSeal(e, op, source);
+      auto symbols = storage(op, source);
+      if (failed(symbols))
+        return failure();
+      return callSeal(e, op, source, *symbols);
     };
     if (failed(lowerKVCacheOps(getOperation(), options)))
       signalPassFailure();

@@ -26,6 +26,11 @@ struct LoweringOptions {
   /// not set.
   std::function<mlir::FailureOr<Values>(Emitter &, AttentionOp, Source &)>
       attention;
+  /// Likewise for changes of our own pages.
+  std::function<mlir::FailureOr<CacheParts>(Emitter &, AppendOp, PagedSource &)>
+      append;
+  std::function<mlir::FailureOr<CacheParts>(Emitter &, SealOp, PagedSource &)>
+      seal;
 };
 
 /// Lowers the kvcache ops of a module; fails with a diagnostic.

@@ -100,6 +100,17 @@ private:
                          mlir::Value head);
 };
 
+/// Room in the table, and an open page, for the next token of `seq`.
+mlir::Value checkRoom(Emitter &e, PagedSource &source, mlir::Value seq,
+                      mlir::Value token);
+/// The logical pages [first, end) of a (checked) sequence that are due to be
+/// sealed and are not yet.
+std::pair<mlir::Value, mlir::Value> pagesDue(Emitter &e, PagedSource &source,
+                                             mlir::Value seq);
+/// Loops for the changes of a cache: the parts of the new one.
+CacheParts lowerAppend(Emitter &e, AppendOp op, PagedSource &source);
+CacheParts lowerSeal(Emitter &e, SealOp op, PagedSource &source);
+
 /// Loops for an attention on keys and values from anywhere: out and lse.
 Values lowerAttention(Emitter &e, AttentionOp op, Source &source);
 

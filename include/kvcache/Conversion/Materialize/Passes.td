@@ -8,8 +8,9 @@ def KVCacheMaterializePass : Pass<"kvcache-materialize", "::mlir::ModuleOp"> {
   let summary = "turn caches into buffers, attention on them into kernel calls";
   let description = [{
     The last pass that sees cache types. A cache becomes the tensors that its
-    `kvcache.view` was given; `append`, `seal` and `read` become loops over them;
-    an attention on our own pages becomes a call of a kernel that is generated
+    `kvcache.view` was given; `append` and `seal` become calls of generated storage
+    kernels (loops where every kv head has its own page list), `read` a loop; an
+    attention on our own pages becomes a call of a kernel that is generated
     for it (schedule chosen for the CPU tier) with the arguments of
     kvcache/ABI/KernelABI.h: checked lengths and tables, a workspace, all work
     items, then the merge. Attention on an external layout becomes a loop over

@@ -1,0 +1,34 @@
+//===- AbiArguments.h - Tensors as arguments of kernels ---------*- C++ -*-===//
+//
+// From tensors to the raw pointers and structs of kvcache/ABI/KernelABI.h, and
+// back.
+//
+//===----------------------------------------------------------------------===//
+#ifndef KVCACHE_LIB_CONVERSION_MATERIALIZE_ABIARGUMENTS_H
+#define KVCACHE_LIB_CONVERSION_MATERIALIZE_ABIARGUMENTS_H
+
+#include "kvcache/Conversion/KVCacheToReference/Emitter.h"
+
+#include <map>
+#include <string>
+
+namespace kvcache {
+
+/// The contiguous buffer of a tensor; the callee only reads it unless said
+/// otherwise.
+mlir::Value bufferOf(Emitter &e, mlir::Value tensor, bool readOnly = true);
+/// A buffer that kernels wrote, as a tensor.
+mlir::Value tensorOf(Emitter &e, mlir::Value memref);
+/// Address of a buffer's first element.
+mlir::Value pointerTo(Emitter &e, mlir::Value memref);
+mlir::Value toI64(Emitter &e, mlir::Value index);
+
+/// Values of a struct's fields by name; absent ones are null.
+using AbiFields = std::map<std::string, mlir::Value>;
+/// A struct with the named fields, 8 bytes each, on the stack: its address.
+mlir::Value packArguments(Emitter &e, llvm::ArrayRef<llvm::StringRef> names,
+                          const AbiFields &fields);
+
+} // namespace kvcache
+
+#endif // KVCACHE_LIB_CONVERSION_MATERIALIZE_ABIARGUMENTS_H

@@ -9,7 +9,7 @@
 // CHECK: llvm.call @kvcache_kernel_0_attend
 // CHECK: llvm.call @kvcache_kernel_0_merge
 // LLVM: define {{.*}}@decode(
-// LLVM: define internal i32 @kvcache_kernel_0_attend(ptr
+// LLVM: define i32 @kvcache_kernel_0_attend(ptr
 func.func @decode(%q: tensor<2x8x64xf16>, %sp: tensor<?xi8>, %op: tensor<?xi8>, %t: tensor<2x5xi32>, %n: tensor<2xi32>,
     %k: tensor<2x2x64xf16>, %r: tensor<2xi32>) -> (tensor<2x8x64xf16>, tensor<2x8xf32>) {
   %c = kvcache.view pools(%sp, %op : tensor<?xi8>, tensor<?xi8>) table(%t, %t : tensor<2x5xi32>, tensor<2x5xi32>)

@@ -104,6 +104,13 @@ FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec) {
   target.prefix = "kvcache_storage_" + std::to_string(storages.size()) + "_";
   if (failed(buildStorageKernels(module, spec, target)))
     return failure();
+  // Calls stay calls; what is not called goes.
+  for (StringRef name : {"append", "seal", "unseal", "read"}) {
+    auto function =
+        module.lookupSymbol<LLVM::LLVMFuncOp>((target.prefix + name).str());
+    function.setPrivate();
+    function.setNoInline(true);
+  }
   storages.push_back({spec, target.prefix + "append", target.prefix + "seal"});
   return storages.back();
 }

@@ -288,6 +288,13 @@ static void decodeCall(Decoder &D, Instr &I) {
                 std::to_string(x.rets.size()) + " results, it has " +
                 std::to_string(x.callee->fn->params.size()) + " and " +
                 std::to_string(x.callee->fn->returns.size()));
+    } else if (target.name == "__assertfail") {
+      I.fn = [](Ctx &c, const Instr &I, uint32_t m) -> Act {
+        if (m)
+          c.violation("trap", I, std::countr_zero(m), 0,
+                      "an assertion of the kernel failed");
+        return Act::Next;
+      };
     } else if (target.name == "vprintf") {
       x.builtin = true;
     } else {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Num.h"
+#include <algorithm>
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -413,10 +414,42 @@ static void packedConvert(Decoder &D, Instr &I, CvtExt x) {
     D.needSm(I, 89);
 }
 
+/// Two saturated integers, behind the low half of c for 8-bit results.
+static void packIntegers(Decoder &D, Instr &I) {
+  if (!D.take("sat"))
+    D.error("'cvt.pack' needs .sat");
+  std::string d = D.type(), s = D.type(), c = D.typeOr("");
+  bool isSigned = d[0] == 's';
+  int bits = typeSize(d) * 8;
+  if ((bits != 8 && bits != 16) || s != "s32")
+    D.error("'cvt.pack' of ." + d + " from ." + s + " is not supported");
+  D.needOps(bits == 8 ? 4 : 3, 4);
+  I.a = uint32_t(bits);
+  I.b = isSigned;
+  I.fn = [](Ctx &c, const Instr &I, uint32_t m) {
+    const int32_t *a = c.in<int32_t>(I.o[1]), *b = c.in<int32_t>(I.o[2]);
+    const uint32_t *e = c.in<uint32_t>(I.o[3]);
+    int bits = int(I.a);
+    int32_t hi = I.b ? (1 << (bits - 1)) - 1 : (1 << bits) - 1;
+    int32_t lo = I.b ? -(1 << (bits - 1)) : 0;
+    uint32_t mask = (1u << bits) - 1;
+    KVSIM_EACH(m) {
+      uint32_t x = uint32_t(std::min(std::max(a[l], lo), hi)) & mask;
+      uint32_t y = uint32_t(std::min(std::max(b[l], lo), hi)) & mask;
+      c.reg<uint32_t>(I.o[0])[l] =
+          bits == 16 ? x << 16 | y : e[l] << 16 | x << 8 | y;
+    }
+    return Act::Next;
+  };
+  I.cls = OpClass::Convert;
+  D.finish(I, {D.dst(D.op(0), 4)},
+           {D.src(D.op(1), "s32"), D.src(D.op(2), "s32"),
+            D.count() == 4 ? D.src(D.op(3), "b32") : D.zero(4)});
+}
+
 static void decodeCvt(Decoder &D, Instr &I) {
-  if (D.take("pack")) {
-    D.error("'cvt.pack' is not supported");
-  }
+  if (D.take("pack"))
+    return packIntegers(D, I);
   CvtExt x;
   x.sat = D.take("sat");
   x.ftz = D.take("ftz");

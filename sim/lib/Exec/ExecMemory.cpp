@@ -202,8 +202,6 @@ static void decodeLd(Decoder &D, Instr &I) {
   I.elem = uint8_t(elem);
   I.cls = OpClass::Load;
   I.shadow = nullptr;
-  I.matters = true;
-  I.matters = false;
   if (I.space == MemSpace::KParam && !D.fn.isEntry)
     I.space = MemSpace::FParam;
   std::vector<Opnd> ds;

@@ -317,11 +317,32 @@ static void decodeMmaAsync(Decoder &D, Instr &I) {
 }
 
 static Act execNothing(Ctx &, const Instr &, uint32_t) { return Act::Next; }
-static Act execCommit(Ctx &c, const Instr &, uint32_t) {
+/// The four warps of the warpgroup, as a synchronisation object.
+static uint64_t groupKey(Ctx &c) {
+  size_t first = size_t(c.warp->index) / 4 * 4;
+  return uint64_t(reinterpret_cast<uintptr_t>(c.block->warps[first].get()));
+}
+static Act execCommit(Ctx &c, const Instr &, uint32_t m) {
   ++c.warp->wgmmaSeq;
+  if (c.checks & CheckRace)
+    raceRelease(c, m, groupKey(c));
   return Act::Next;
 }
-static Act execWait(Ctx &c, const Instr &I, uint32_t) {
+/// A group is complete when all four warps have issued their part of it: one
+/// thread may then tell the producer that the operands are free.
+static Act execWait(Ctx &c, const Instr &I, uint32_t m) {
+  uint32_t target = c.warp->wgmmaSeq - I.a;
+  size_t first = size_t(c.warp->index) / 4 * 4;
+  for (size_t w = first; w < first + 4 && w < c.block->warps.size(); ++w) {
+    const Warp &o = *c.block->warps[w];
+    if (!o.done() && int32_t(o.wgmmaSeq - target) < 0) {
+      c.split->pc = uint32_t(&I - c.frame->code->instrs.data());
+      c.split->state = SplitState::Poll;
+      return Act::Wait;
+    }
+  }
+  if (c.checks & CheckRace)
+    raceAcquire(c, m, groupKey(c));
   auto &v = c.warp->wgmmaPending;
   size_t keep = 0;
   for (auto &p : v)

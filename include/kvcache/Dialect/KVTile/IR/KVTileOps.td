@@ -44,7 +44,7 @@ def KVTile_KernelOp : KVTile_Op<"kernel",
   let regions = (region MaxSizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name `spec` `(` $spec `)` (`schedule` `(` $schedule^ `)`)?
-    attr-dict-with-keyword $body
+    attr-dict-with-keyword ($body^)?
   }];
   let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "SpecAttr":$spec,
                                  CArg<"ScheduleAttr", "{}">:$schedule)>];

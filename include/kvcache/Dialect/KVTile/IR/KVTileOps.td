@@ -35,8 +35,8 @@ def KVTile_KernelOp : KVTile_Op<"kernel",
     Example:
 
     ```mlir
-    kvtile.kernel @attend spec(#kvtile.spec<q_heads = 4, kv_heads = 1,
-        head_dim = 64, value_dim = 64, dtype = f16, format = "int8">)
+    kvtile.kernel @attend spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, KVTile_SpecAttr:$spec,
@@ -61,7 +61,12 @@ def KVTile_LoadQueryOp : KVTile_Op<"load_query", [Pure, HasParent<"KernelOp">]> 
     Example:
 
     ```mlir
-    %q = kvtile.load_query : tensor<4x64xf32, #kvtile.layout<query>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %q = kvtile.load_query : tensor<4x64xf32, #kvtile.layout<query>>
+      kvtile.return
+    }
     ```
   }];
   let results = (outs KVTile_Query:$result);
@@ -78,7 +83,12 @@ def KVTile_LoadSlopesOp
     Example:
 
     ```mlir
-    %s = kvtile.load_slopes : tensor<4xf32, #kvtile.layout<rows>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %s = kvtile.load_slopes : tensor<4xf32, #kvtile.layout<rows>>
+      kvtile.return
+    }
     ```
   }];
   let results = (outs KVTile_Rows:$result);
@@ -105,9 +115,16 @@ def KVTile_PageLoopOp : KVTile_Op<"page_loop",
     Example:
 
     ```mlir
-    %m = kvtile.page_loop sealed(%m0 : tensor<4xf32, #kvtile.layout<rows>>) {
-    ^bb0(%tile: !kvtile.tile, %mi: tensor<4xf32, #kvtile.layout<rows>>):
-      kvtile.yield %mi : tensor<4xf32, #kvtile.layout<rows>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %m0 = arith.constant dense<0.0>
+          : tensor<4xf32, #kvtile.layout<rows>>
+      %m = kvtile.page_loop sealed(%m0 : tensor<4xf32, #kvtile.layout<rows>>) {
+      ^bb0(%tile: !kvtile.tile, %mi: tensor<4xf32, #kvtile.layout<rows>>):
+        kvtile.yield %mi : tensor<4xf32, #kvtile.layout<rows>>
+      }
+      kvtile.return
     }
     ```
   }];
@@ -157,8 +174,18 @@ def KVTile_ScoreOp : KVTile_Op<"score", [Pure, HasParent<"PageLoopOp">]> {
     Example:
 
     ```mlir
-    %s = kvtile.score f32 %tile, %q : tensor<4x64xf32, #kvtile.layout<query>>
-           -> tensor<64x4xf32, #kvtile.layout<acc>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %q = kvtile.load_query : tensor<4x64xf32, #kvtile.layout<query>>
+      kvtile.page_loop sealed() {
+      ^bb0(%tile: !kvtile.tile):
+        %s = kvtile.score f32 %tile, %q : tensor<4x64xf32, #kvtile.layout<query>>
+               -> tensor<64x4xf32, #kvtile.layout<acc>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_DotKind:$dot_kind, KVTile_TileType:$tile,
@@ -178,8 +205,17 @@ def KVTile_VisibleOp : KVTile_Op<"visible", [Pure, HasParent<"PageLoopOp">]> {
     Example:
 
     ```mlir
-    %v = kvtile.visible %tile, #kvtile.mask<left = 127>
-           : tensor<64x4xi1, #kvtile.layout<acc>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      kvtile.page_loop sealed() {
+      ^bb0(%tile: !kvtile.tile):
+        %v = kvtile.visible %tile, <left = 127>
+               : tensor<64x4xi1, #kvtile.layout<acc>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_TileType:$tile, KVTile_MaskAttr:$mask);
@@ -195,7 +231,16 @@ def KVTile_DistanceOp : KVTile_Op<"distance", [Pure, HasParent<"PageLoopOp">]> {
     Example:
 
     ```mlir
-    %d = kvtile.distance %tile : tensor<64x4xf32, #kvtile.layout<acc>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      kvtile.page_loop sealed() {
+      ^bb0(%tile: !kvtile.tile):
+        %d = kvtile.distance %tile : tensor<64x4xf32, #kvtile.layout<acc>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_TileType:$tile);
@@ -212,8 +257,19 @@ def KVTile_ReduceOp : KVTile_Op<"reduce", [Pure, HasParent<"PageLoopOp">]> {
     Example:
 
     ```mlir
-    %m = kvtile.reduce max %s : tensor<64x4xf32, #kvtile.layout<acc>>
-           -> tensor<4xf32, #kvtile.layout<rows>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %s = arith.constant dense<0.0>
+          : tensor<64x4xf32, #kvtile.layout<acc>>
+      kvtile.page_loop sealed() {
+      ^bb0(%tile: !kvtile.tile):
+        %m = kvtile.reduce max %s : tensor<64x4xf32, #kvtile.layout<acc>>
+               -> tensor<4xf32, #kvtile.layout<rows>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_ReduceKind:$kind, KVTile_Acc:$operand);
@@ -231,8 +287,15 @@ def KVTile_BroadcastOp : KVTile_Op<"broadcast", [Pure]> {
     Example:
 
     ```mlir
-    %b = kvtile.broadcast %m : tensor<4xf32, #kvtile.layout<rows>>
-           -> tensor<64x4xf32, #kvtile.layout<acc>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %m = arith.constant dense<0.0>
+          : tensor<4xf32, #kvtile.layout<rows>>
+      %b = kvtile.broadcast %m : tensor<4xf32, #kvtile.layout<rows>>
+             -> tensor<64x4xf32, #kvtile.layout<acc>>
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_Rows:$operand);
@@ -255,10 +318,25 @@ def KVTile_AccumulateOp
     Example:
 
     ```mlir
-    %o1 = kvtile.accumulate f32 %tile, %p, %o, %alpha
-            : tensor<64x4xf32, #kvtile.layout<acc>>,
-              tensor<64x4xf32, #kvtile.layout<out>>,
-              tensor<4xf32, #kvtile.layout<rows>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %p = arith.constant dense<0.0>
+          : tensor<64x4xf32, #kvtile.layout<acc>>
+      %o = arith.constant dense<0.0>
+          : tensor<64x4xf32, #kvtile.layout<out>>
+      %alpha = arith.constant dense<0.0>
+          : tensor<4xf32, #kvtile.layout<rows>>
+      kvtile.page_loop sealed() {
+      ^bb0(%tile: !kvtile.tile):
+        %o1 = kvtile.accumulate f32 %tile, %p, %o, %alpha
+                : tensor<64x4xf32, #kvtile.layout<acc>>,
+                  tensor<64x4xf32, #kvtile.layout<out>>,
+                  tensor<4xf32, #kvtile.layout<rows>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_DotKind:$dot_kind, KVTile_TileType:$tile,
@@ -285,8 +363,19 @@ def KVTile_StorePartialOp
     Example:
 
     ```mlir
-    kvtile.store_partial %m, %l, %o : tensor<4xf32, #kvtile.layout<rows>>,
-                                      tensor<64x4xf32, #kvtile.layout<out>>
+    kvtile.kernel @example spec(<q_heads = 4, kv_heads = 1, head_dim = 64,
+        value_dim = 64, dtype = f16, format = "int8">)
+        schedule(<tile_tokens = 64, q_pack = 4>) {
+      %m = arith.constant dense<0.0>
+          : tensor<4xf32, #kvtile.layout<rows>>
+      %l = arith.constant dense<0.0>
+          : tensor<4xf32, #kvtile.layout<rows>>
+      %o = arith.constant dense<0.0>
+          : tensor<64x4xf32, #kvtile.layout<out>>
+      kvtile.store_partial %m, %l, %o : tensor<4xf32, #kvtile.layout<rows>>,
+                                        tensor<64x4xf32, #kvtile.layout<out>>
+      kvtile.return
+    }
     ```
   }];
   let arguments = (ins KVTile_Rows:$max, KVTile_Rows:$sum, KVTile_Out:$out);

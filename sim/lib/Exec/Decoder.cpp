@@ -330,7 +330,7 @@ Opnd Decoder::srcAny(const Operand &o, const std::string &type) {
     int64_t v;
     if (!symbol(o, sp, v))
       error("unknown name '" + o.name + "'");
-    v += o.offset;
+    v = int64_t(uint64_t(v) + uint64_t(o.offset));
     if (sp == MemSpace::Local || sp == MemSpace::FParam) {
       Opnd t = scratch(8);
       Instr I;
@@ -339,7 +339,7 @@ Opnd Decoder::srcAny(const Operand &o, const std::string &type) {
       I.imm = v;
       I.a = sp == MemSpace::FParam;
       if (sp == MemSpace::FParam)
-        I.imm += int64_t(kFParamWindow);
+        I.imm = int64_t(uint64_t(I.imm) + kFParamWindow);
       finish(I, {t}, {});
       prepend(I);
       t.sz = uint8_t(bytes);
@@ -391,7 +391,7 @@ Opnd Decoder::address(const Operand &o, MemSpace &space, int64_t &offset) {
     return r;
   }
   if (b.kind == Operand::Imm) {
-    offset += int64_t(b.bits);
+    offset = int64_t(uint64_t(offset) + b.bits);
     return constant(0, 8);
   }
   if (b.kind != Operand::Sym)
@@ -400,13 +400,13 @@ Opnd Decoder::address(const Operand &o, MemSpace &space, int64_t &offset) {
   int64_t v;
   if (!symbol(b, sp, v))
     error("unknown name '" + b.name + "'");
-  offset += v;
+  offset = int64_t(uint64_t(offset) + uint64_t(v));
   if (sp == MemSpace::FParam || sp == MemSpace::KParam) {
     if (space != MemSpace::FParam && space != MemSpace::KParam)
       error("'" + b.name + "' is a parameter: expected '.param'");
     space = sp;
   } else if (sp == MemSpace::Shared && space == MemSpace::Generic) {
-    offset += int64_t(kSharedWindow);
+    offset = int64_t(uint64_t(offset) + kSharedWindow);
   } else if (sp == MemSpace::Local) {
     Instr I;
     Opnd t = scratch(8);

@@ -2,8 +2,10 @@
 //
 // Executors are loops over 32 lanes that the compiler vectorises. Slots are
 // either the same or disjoint, so reading and writing lane l in order is safe
-// whatever the aliasing: the pragma says so. Every family file is compiled once
-// per CPU tier (namespace KVSIM_TIER); the active tier is chosen at run time.
+// whatever the aliasing: the pragma says so (and keeps the loop from being
+// unrolled to scalars before it is vectorised). Every family file is compiled
+// once per CPU tier (namespace KVSIM_TIER); the active tier is chosen at run
+// time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef KVCACHE_SIM_EXEC_LANES_H
@@ -19,8 +21,12 @@
 #endif
 
 #if defined(__clang__)
+// clang-format off
 #define KVSIM_LANES                                                            \
-  _Pragma("clang loop vectorize(assume_safety)") for (int l = 0; l < 32; ++l)
+  _Pragma("clang loop vectorize(assume_safety) unroll(disable)")               \
+  _Pragma("clang loop interleave_count(2)")                                    \
+  for (int l = 0; l < 32; ++l)
+// clang-format on
 #else
 #define KVSIM_LANES _Pragma("GCC ivdep") for (int l = 0; l < 32; ++l)
 #endif
@@ -36,11 +42,7 @@ template <class D, class A, auto F>
 Act un(Ctx &c, const Instr &I, uint32_t m) {
   D *d = c.reg<D>(I.o[0]);
   const A *a = c.in<A>(I.o[1]);
-  if (m == ~0u) {
-    KVSIM_LANES d[l] = F(a[l]);
-  } else {
-    KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l])) : d[l];
-  }
+  KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l])) : d[l];
   return Act::Next;
 }
 
@@ -49,11 +51,7 @@ Act bin(Ctx &c, const Instr &I, uint32_t m) {
   D *d = c.reg<D>(I.o[0]);
   const A *a = c.in<A>(I.o[1]);
   const B *b = c.in<B>(I.o[2]);
-  if (m == ~0u) {
-    KVSIM_LANES d[l] = F(a[l], b[l]);
-  } else {
-    KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l], b[l])) : d[l];
-  }
+  KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l], b[l])) : d[l];
   return Act::Next;
 }
 
@@ -63,11 +61,7 @@ Act tern(Ctx &c, const Instr &I, uint32_t m) {
   const A *a = c.in<A>(I.o[1]);
   const B *b = c.in<B>(I.o[2]);
   const C *e = c.in<C>(I.o[3]);
-  if (m == ~0u) {
-    KVSIM_LANES d[l] = F(a[l], b[l], e[l]);
-  } else {
-    KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l], b[l], e[l])) : d[l];
-  }
+  KVSIM_LANES d[l] = (m >> l & 1) ? D(F(a[l], b[l], e[l])) : d[l];
   return Act::Next;
 }
 

@@ -280,7 +280,7 @@ void Parser::initValue(Variable &v, int64_t &p, int size, int depth) {
     }
     int64_t addend = 0;
     if (peek().is('+') || peek().is('-'))
-      addend = (next().is('-') ? -1 : 1) * integer();
+      addend = next().is('-') ? int64_t(0 - uint64_t(integer())) : integer();
     v.relocs.push_back({p, size, id.text, addend, generic});
   } else if (t.kind == Token::Single) {
     float f;

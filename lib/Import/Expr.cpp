@@ -496,9 +496,16 @@ std::optional<double> Reader::number(Cursor cursor) {
   return folded;
 }
 
-bool Reader::same(Cursor a, Cursor b, unsigned depth) {
-  if (depth == 0)
+bool Reader::same(Cursor a, Cursor b) {
+  // Equal expressions are found fast; different ones must not take forever.
+  unsigned budget = 2000;
+  return sameWithin(a, b, budget);
+}
+
+bool Reader::sameWithin(Cursor a, Cursor b, unsigned &budget) {
+  if (budget == 0)
     return false;
+  --budget;
   a = peel(a);
   b = peel(b);
   if (a.value == b.value) {
@@ -531,7 +538,7 @@ bool Reader::same(Cursor a, Cursor b, unsigned depth) {
       return false;
     auto all = [&](ArrayRef<Cursor> p, ArrayRef<Cursor> q) {
       return llvm::all_of(llvm::zip(p, q), [&](auto pair) {
-        return same(std::get<0>(pair), std::get<1>(pair), depth - 1);
+        return sameWithin(std::get<0>(pair), std::get<1>(pair), budget);
       });
     };
     if (all(x.operands, y.operands))
@@ -545,8 +552,8 @@ bool Reader::same(Cursor a, Cursor b, unsigned depth) {
     Idxs at;
     for (int64_t size : x.sizes)
       at.push_back(space.newIdx(size));
-    return same(element(x, at), element(y, at), depth - 1) &&
-           same(initial(x), initial(y), depth - 1);
+    return sameWithin(element(x, at), element(y, at), budget) &&
+           sameWithin(initial(x), initial(y), budget);
   }
   }
   return false;

@@ -80,13 +80,14 @@ public:
   std::optional<double> number(Cursor cursor);
 
   /// The same element computed the same way.
-  bool same(Cursor a, Cursor b, unsigned depth = 48);
+  bool same(Cursor a, Cursor b);
 
   /// Digits that the element depends on; false when it reads data (arguments,
   /// gathers) rather than constants and positions only.
   bool dependence(Cursor cursor, llvm::SmallVectorImpl<VarId> &digits);
 
 private:
+  bool sameWithin(Cursor a, Cursor b, unsigned &budget);
   bool stepTensor(Cursor &cursor);
   bool stepScalar(Cursor &cursor);
   std::optional<Idx> indexScalar(Cursor cursor);

@@ -50,6 +50,22 @@ static bool within(ArrayRef<VarId> digits, ArrayRef<VarId> a,
   return llvm::all_of(digits, [&](VarId d) { return has(a, d) || has(b, d); });
 }
 
+/// Digits may have been divided by reading further: names the parts.
+void Rewriter::refresh(Digits &digits) {
+  Digits result;
+  for (VarId d : digits)
+    for (VarId part : space.digits(d))
+      if (!has(result, part))
+        result.push_back(part);
+  digits = result;
+}
+
+void Rewriter::refreshAll() {
+  for (Digits *digits : {&rootDigits, &batch, &kv, &group, &query, &key, &depth,
+                         &value, &maskDigits, &sinkDigits})
+    refresh(*digits);
+}
+
 /// Digits that the expression reads at; false when it cannot be rebuilt.
 bool Rewriter::collect(Cursor cursor, Digits &digits) {
   cursor = read.peel(cursor);
@@ -152,17 +168,8 @@ bool Rewriter::classify() {
     readable &= collect(m.sink, sinkDigits);
   if (!readable)
     return refuse("an operand is computed in a way that cannot be repeated");
-  // Digits may have been divided while reading: look them up again.
-  auto again = [&](Digits &digits) {
-    Digits result;
-    for (VarId d : digits)
-      for (VarId part : space.digits(d))
-        if (!has(result, part))
-          result.push_back(part);
-    digits = result;
-  };
   for (Digits *digits : {&q, &k, &v, &masks, &sinkDigits})
-    again(*digits);
+    refresh(*digits);
   auto digitsOf = [&](ArrayRef<Idx> at, Digits &out) {
     for (const Idx &idx : at)
       space.collectDigits(idx, out);
@@ -227,16 +234,17 @@ bool Rewriter::convertBiasToMask(const BiasTerm &bias) {
 
 /// The values over [query][key]; false when they depend on more.
 bool Rewriter::staticGrid(Cursor cursor, std::vector<double> &grid) {
-  llvm::SmallVector<VarId> used;
-  if (!read.dependence(cursor, used))
+  llvm::SmallVector<VarId> found;
+  Tape tape(read, space);
+  if (!read.dependence(cursor, found) || !tape.compile(cursor))
     return false;
+  Digits used(found.begin(), found.end());
+  refresh(used);
+  refreshAll();
   Digits loops = query;
   llvm::append_range(loops, key);
   if (!llvm::all_of(used, [&](VarId d) { return has(loops, d); }) ||
       product(loops) > kMaxGrid)
-    return false;
-  Tape tape(read, space);
-  if (!tape.compile(cursor))
     return false;
   grid.resize(product(loops));
   SmallVector<int64_t> at(loops.size(), 0);
@@ -346,8 +354,14 @@ bool Rewriter::planEmptyRows() {
   for (size_t row = 0; row < visible.size() && !possible; row += keys)
     possible =
         !llvm::is_contained(ArrayRef<char>(visible).slice(row, keys), char(1));
-  if (!possible || m.sink || m.masks.empty())
+  if (m.sink)
     return true;
+  if (!possible || m.masks.empty()) {
+    // A bias given at run time may be -inf for a whole row.
+    if (!biases.empty() && !m.zeroEmptyRows)
+      emptyRows = EmptyRows::NaN;
+    return true;
+  }
   double fill = m.masks.front().fill;
   for (const MaskTerm &mask : m.masks)
     if (mask.fill != fill)
@@ -382,6 +396,7 @@ bool Rewriter::plan() {
     collect(mask.condition, maskDigits);
   for (const BiasTerm &bias : biases)
     collect(bias.value, maskDigits);
+  refreshAll();
   return true;
 }
 

@@ -32,6 +32,8 @@ private:
   bool refuse(const llvm::Twine &why);
   bool isUsedElsewhere();
   bool collect(Cursor cursor, Digits &digits);
+  void refresh(Digits &digits);
+  void refreshAll();
   bool classify();
   void chooseQueryDigits(llvm::ArrayRef<VarId> queryOnly, bool &batchFirst);
   bool planMasks();

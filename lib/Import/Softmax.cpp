@@ -121,7 +121,13 @@ bool Matcher::matchRoot(const Node &dot, Cursor divisor, bool &isCandidate) {
       continue;
     // A deferred quotient is another root's; the plain product is its own.
     isCandidate = true;
-    match.v = strip(v);
+    match.v = read.peel(v);
+    while (true) {
+      Node value = read.resolve(match.v);
+      if (value.kind != Kind::Op || !isa<arith::ExtFOp>(value.op))
+        break;
+      match.v = read.peel(value.operands[0]);
+    }
     match.probabilities = read.peel(p);
     if (!matchProbability(p, divisor))
       return false;

@@ -81,7 +81,11 @@ int Tape::add(Cursor cursor, unsigned depth) {
 
 bool Tape::compile(Cursor cursor) {
   steps.clear();
-  return add(cursor, 64) >= 0;
+  bool compiled = add(cursor, 64) >= 0;
+  // Later steps may have divided variables of earlier ones.
+  for (Step &step : steps)
+    step.position = space.resolve(step.position);
+  return compiled;
 }
 
 int64_t Tape::place(const Idx &idx, ArrayRef<VarId> loops,

@@ -155,6 +155,39 @@ def test_two_stacked_lowest_masks() -> None:
     assert got[3:] == pytest.approx([4, 4.5])
 
 
+@pytest.mark.parametrize("fill", ["0xFF800000", "-3.0E+38", "-1.0E+9", "-1.0E+4"])
+@pytest.mark.parametrize("added", [False, True])
+def test_first_row_sees_nothing(fill: str, added: bool) -> None:
+    how = (
+        "  %z = stablehlo.constant dense<0.0> : S\n"
+        "  %b = stablehlo.select %see, %z, %low : B, S\n"
+        "  %x = stablehlo.add %b, %s : S"
+        if added
+        else "  %x = stablehlo.select %see, %s, %low : B, S"
+    )
+    middle = (
+        "  %i = stablehlo.iota dim = 0 : I\n"
+        "  %j = stablehlo.iota dim = 1 : I\n"
+        "  %see = stablehlo.compare LT, %j, %i, SIGNED : (I, I) -> B\n"
+        f"  %low = stablehlo.constant dense<{fill}> : S\n{how}"
+    )
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal(s) for s in ((5, 4), (5, 4), (5, 1)))
+    _, report = run(attention(5, 5, middle, dim=4), q, k, v)
+    assert report[0]["fused"]
+
+
+def test_masks_with_different_fills_are_left_alone() -> None:
+    middle = (
+        "  %a = stablehlo.constant dense<-1.0E+9> : S\n"
+        "  %b = stablehlo.constant dense<0xFF800000> : S\n"
+        "  %y = stablehlo.select %m, %s, %a : B, S\n"
+        "  %x = stablehlo.select %n, %y, %b : B, S"
+    )
+    report = graphs.report(attention(2, 3, middle, ", %m: B, %n: B"))
+    assert not report[0]["fused"] and "different numbers" in report[0]["reason"]
+
+
 def test_dropout_is_named() -> None:
     text = attention(2, 2, "  %x = stablehlo.negate %s : S", ", %m: S")
     text = text.replace("dot_general %p, %v", "dot_general %kept, %v")

@@ -173,8 +173,13 @@ static Value score(Emitter &e, AttentionOp op, const Queries &queries,
           arith::IndexCastOp::create(e, e.getI64Type(), e.sub(j, c.position)));
       s = e.addF(s, e.mulF(slope, distance));
     }
-    if (mask && !mask.getType().isInteger(1))
-      s = e.addF(s, e.toFloat(mask, e.getF64Type()));
+    if (mask && !mask.getType().isInteger(1)) {
+      // A sum of f32, as in the graphs that write -1e9 for "hidden": what the
+      // sum rounds away decides rows that are hidden altogether.
+      Value sum =
+          e.addF(e.toFloat(s, e.getF32Type()), e.toFloat(mask, e.getF32Type()));
+      s = e.toFloat(sum, e.getF64Type());
+    }
     return {s};
   })[0];
 }

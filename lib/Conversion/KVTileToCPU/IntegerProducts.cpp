@@ -3,9 +3,9 @@
 // dot_kind u8s8x2: the other operand y (queries or probabilities, times the
 // scales where those fold into it) becomes integers in two signed bytes,
 //
-//   Q = rint(y / S),  S = max|y| / 16319,  Q = 128 * hi + lo
+//   Q = rint(y / S),  S = max|y| / 32639,  Q = 256 * hi + lo
 //
-// with hi in [-127, 127], lo in [-64, 63], and vpdpbusd adds four products
+// with hi in [-127, 127], lo in [-128, 127], and vpdpbusd adds four products
 // code * hi (code * lo) per lane exactly. sum y * code = S * sum Q * code up to
 // rounding; the residuals y - S * Q are multiplied with the middle c of the
 // codes' range, so that only (code - c) meets them: half the error, for one
@@ -26,8 +26,13 @@ using namespace mlir;
 using namespace kvcache;
 using namespace kvcache::tile;
 
-/// Largest |Q|: 127 * 128 + 63.
-static constexpr double kLargest = 16319.0;
+/// Largest |Q|: 127 * 256 + 127.
+static constexpr double kLargest = 32639.0;
+/// Keys that share a zero over more channels than this lie far from the middle
+/// of the codes where one channel is an outlier (real keys have such): the
+/// residuals of a query would then miss the bound on the LSE (1.2e-3 of a score
+/// on the shipped capture, 1e-3 allowed).
+static constexpr int64_t kMostSharing = 16;
 /// Rows below this are as good as zero, and their inverse would overflow.
 static constexpr double kTiny = 1e-30;
 
@@ -38,6 +43,8 @@ static double middleOf(const TensorImage &t) {
 bool AttendLowering::usesIntegers(const TensorImage &t) const {
   if (schedule.getDotKind() != DotKind::U8S8x2 ||
       !isInteger(t.encoding.element))
+    return false;
+  if (!t.isValue && t.encoding.asymmetric && t.groupChannels() > kMostSharing)
     return false;
   bool wide = tokens >= 16 && (!t.isValue || v <= 512) && d <= 512;
   bool units = t.encoding.scale != ScaleKind::Channel || !t.isValue ||
@@ -163,9 +170,9 @@ void AttendLowering::scaleRows(const IntegerRows &r, Value x, int64_t rowStride,
 void AttendLowering::splitRows(const IntegerRows &r, Value x, int64_t rowStride,
                                Value first, int64_t together) {
   int64_t rows = together * n;
-  // Adding 1.5 * 2^23 + 64 rounds to an integer and leaves Q + 64 in the low
-  // bits: bits 7.. are hi, the low seven lo + 64.
-  double magic = 12582912.0 + 64.0;
+  // Adding 1.5 * 2^23 + 128 rounds to an integer and leaves Q + 128 in the low
+  // bits: bits 8.. are hi, the low eight lo + 128.
+  double magic = 12582912.0 + 128.0;
   Values sums(rows * 2, b.fsplat(16, 0.0));
   sums = forVectors(
       r.length, sums, [&](Value i, int64_t width, ValueRange carried) {
@@ -211,8 +218,8 @@ void AttendLowering::storeBytes(const IntegerRows &r, Value shifted,
   auto truncate = [&](Value x) -> Value {
     return arith::TruncIOp::create(b, b.vec(width, b.getI8Type()), x);
   };
-  b.store(truncate(b.shr(shifted, 7)), b.at(r.hi, place));
-  Value low = b.iadd(b.iand(shifted, 127), b.isplat(width, -64));
+  b.store(truncate(b.shr(shifted, 8)), b.at(r.hi, place));
+  Value low = b.iadd(b.iand(shifted, 255), b.isplat(width, -128));
   b.store(truncate(low), b.at(r.lo, place));
 }
 
@@ -261,11 +268,12 @@ void AttendLowering::dotUnit(const IntegerRows &r,
     }
 }
 
-/// S * (128 hi + lo) + correction.
+/// S * (256 hi + lo) + correction. The sums of up to 512 products are exact in
+/// f32; 256 times one may not fit an integer.
 Value AttendLowering::combine(const IntegerRows &r, Value group, int64_t head,
                               Value hi, Value lo) {
   Value f = b.mul(b.add(b.mul(group, n), head), 4);
-  Value sum = b.toFloat(b.iadd(b.shl(hi, 7), lo));
+  Value sum = b.fma(b.toFloat(hi), b.fsplat(16, 256.0), b.toFloat(lo));
   return b.fma(sum, b.loadSplat(b.at(r.factor, f), 16),
                b.loadSplat(b.at(r.correction, f), 16));
 }

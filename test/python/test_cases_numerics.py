@@ -131,3 +131,29 @@ def test_attending_does_not_change_the_cache() -> None:
     before = cache.dump(seq)
     means(cache, seq, 3)
     assert cache.dump(seq) == before
+
+
+KEYS = [
+    "i8:channel",
+    "i8:channel:sym",
+    "i8:token",
+    "i8:head",
+    "i8:head:sym",
+    "i4:channel",
+    "i4:token:g16",
+    "i4:head",
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_single_scores_on_the_capture(key: str, capture) -> None:
+    """With a window of one token the LSE is one score: no error averages out."""
+    cache = make(q_heads=9, kv_heads=3, head_dim=64, format=f"key={key},value=i8:token,page=16", window=1)
+    for n in range(16, 1025, 112):
+        seq = cache.new_sequence()
+        cache.append(seq, capture["k"][:n], capture["v"][:n])
+        newest = np.repeat(cache.read(seq)[0][-1].astype(np.float64), 3, 0)
+        scores = np.einsum("ihd,hd->ih", capture["q"].astype(np.float64), newest) / 8
+        _, lse = cache.attend(capture["q"], [seq] * len(capture["q"]))
+        assert (np.abs(lse - scores) / np.maximum(1, np.abs(scores))).max() < 1e-3
+        cache.free(seq)

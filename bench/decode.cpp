@@ -40,7 +40,7 @@ struct Options {
           d = 128;
   std::string schedule;
   CpuTier tier = CpuTier::AVX512;
-  bool dumpAsm = false;
+  bool writeObject = false;
 };
 
 /// Set by --cpu-time: this thread's own time, for a machine that is shared.
@@ -152,74 +152,97 @@ Timing measure(int64_t layers, F step) {
   return {times.front() * 1e3, times[times.size() / 2] * 1e3};
 }
 
-int64_t sizeOfPools(const PageImage &image, const Options &o, int64_t recent,
-                    int64_t &sealedPages, int64_t &openPages) {
-  int64_t page = image.format.page, pages = (o.tokens + page - 1) / page;
-  sealedPages = std::max<int64_t>(o.tokens - recent, 0) / page;
-  openPages = pages - sealedPages;
-  return sealedPages * o.kvHeads * image.recordBytes();
+/// A compiled format and the arguments of one decode step.
+class FormatBench {
+public:
+  FormatBench(const std::string &text, const Options &o) : text(text), o(o) {
+    compile();
+    allocateCaches();
+    setArguments();
+  }
+  ~FormatBench() { munmap(pool, std::size_t(layerBytes * layers + 128)); }
+  void run(double plainMs);
+
+private:
+  void compile();
+  void allocateCaches();
+  void setArguments();
+
+  std::string text;
+  const Options &o;
+  KernelSpec spec;
+  CpuCode code;
+  std::unique_ptr<x86::Jit> jit;
+  KvAttendFn attend, merge;
+  int64_t sealedPages, openPages, sealedBytes, layerBytes, layers, items;
+  uint8_t *pool;
+  std::vector<int32_t> table;
+  std::vector<uint8_t> out;
+  std::vector<float> lse;
+  int32_t rowSeq = 0, indptr[2] = {0, 1}, sealed, length;
+  KvAttendArgs args{};
+};
+
+[[noreturn]] void fail(const std::string &message) {
+  llvm::errs() << "bench-decode: " << message << "\n";
+  exit(1);
 }
 
-void benchFormat(const std::string &text, const Options &o, double plainMs) {
-  KernelSpec spec;
+void FormatBench::compile() {
   spec.qHeads = o.qHeads;
   spec.kvHeads = o.kvHeads;
   spec.headDim = spec.valueDim = o.d;
   auto format = Format::parse(text);
-  if (auto *error = std::get_if<FormatError>(&format)) {
-    llvm::errs() << error->message << "\n";
-    exit(1);
-  }
+  if (auto *error = std::get_if<FormatError>(&format))
+    fail(error->message);
   spec.format = std::get<Format>(format);
-  if (auto error = spec.verify()) {
-    llvm::errs() << error->message << "\n";
-    exit(1);
-  }
+  if (auto error = spec.verify())
+    fail(error->message);
   CpuOptions options;
   options.tier = o.tier;
   options.schedule = o.schedule;
   options.attendOnly = true;
   llvm::ExitOnError check("bench-decode: ");
-  CpuCode code = check(compileCpu(spec, options));
-  if (o.dumpAsm) {
+  code = check(compileCpu(spec, options));
+  if (o.writeObject) {
     std::error_code ec;
     llvm::raw_fd_ostream(text + ".o", ec)
         << llvm::StringRef(code.object.data(), code.object.size());
   }
-  auto jit = check(x86::Jit::createFromObject(code.object));
-  auto attend = reinterpret_cast<KvAttendFn>(check(jit->lookup("attend")));
-  auto merge = reinterpret_cast<KvAttendFn>(check(jit->lookup("merge")));
+  jit = check(x86::Jit::createFromObject(code.object));
+  attend = reinterpret_cast<KvAttendFn>(check(jit->lookup("attend")));
+  merge = reinterpret_cast<KvAttendFn>(check(jit->lookup("merge")));
+}
 
+void FormatBench::allocateCaches() {
   PageImage image = std::get<PageImage>(
       PageImage::create(spec.format, o.d, o.d, ImageFamily::X86_64));
-  int64_t sealedPages, openPages;
-  int64_t sealedBytes =
-      sizeOfPools(image, o, spec.format.recent, sealedPages, openPages);
-  int64_t openBytes = openPages * o.kvHeads *
-                      openRecordBytes(spec.dtype, spec.format.page, o.d, o.d);
-  int64_t layerBytes = sealedBytes + openBytes;
-  int64_t layers =
-      o.layers ? o.layers : std::max<int64_t>(8, 300000000 / layerBytes);
-  uint8_t *pool = allocate(layerBytes * layers + 128);
+  int64_t page = spec.format.page, pages = (o.tokens + page - 1) / page;
+  sealedPages = std::max<int64_t>(o.tokens - spec.format.recent, 0) / page;
+  openPages = pages - sealedPages;
+  sealedBytes = sealedPages * o.kvHeads * image.recordBytes();
+  layerBytes = sealedBytes + openPages * o.kvHeads *
+                                 openRecordBytes(spec.dtype, page, o.d, o.d);
+  layers = o.layers ? o.layers : std::max<int64_t>(8, 300000000 / layerBytes);
+  pool = allocate(layerBytes * layers + 128);
   fill(pool, layerBytes * layers);
-  std::vector<int32_t> table(std::size_t(sealedPages + openPages));
   for (int64_t p = 0; p < sealedPages; ++p)
-    table[std::size_t(p)] = int32_t(p);
+    table.push_back(int32_t(p));
   for (int64_t p = 0; p < openPages; ++p)
-    table[std::size_t(sealedPages + p)] = int32_t(p);
+    table.push_back(int32_t(p));
+}
+
+void FormatBench::setArguments() {
   uint8_t *query = allocate(o.qHeads * o.d * 2);
   fill(query, o.qHeads * o.d * 2);
-  std::vector<uint8_t> out(std::size_t(o.qHeads * o.d * 4));
-  std::vector<float> lse(std::size_t(o.qHeads));
-  int32_t rowSeq = 0, indptr[2] = {0, 1}, sealed = int32_t(sealedPages),
-          length = int32_t(o.tokens);
+  out.resize(std::size_t(o.qHeads * o.d * 4));
+  lse.resize(std::size_t(o.qHeads));
+  sealed = int32_t(sealedPages);
+  length = int32_t(o.tokens);
   int64_t split =
       code.splitTokens ? code.splitTokens : kvcache_split_tokens(o.tokens);
   int64_t maxSplits =
       kvcache_num_splits(o.tokens, sealedPages, spec.format.page, 0, split);
-  uint8_t *workspace =
-      allocate(kvcache_workspace_bytes(1, o.qHeads, maxSplits, o.d, 0));
-  KvAttendArgs args{};
   args.q = query;
   args.row_seq = &rowSeq;
   args.q_indptr = indptr;
@@ -228,11 +251,15 @@ void benchFormat(const std::string &text, const Options &o, double plainMs) {
   args.lengths = &length;
   args.out = out.data();
   args.lse = lse.data();
-  args.workspace = workspace;
+  args.workspace =
+      allocate(kvcache_workspace_bytes(1, o.qHeads, maxSplits, o.d, 0));
   args.row_end = 1;
   args.max_splits = maxSplits;
   int64_t chunks = (spec.group() + code.qPack - 1) / code.qPack;
-  int64_t items = o.kvHeads * chunks * maxSplits;
+  items = o.kvHeads * chunks * maxSplits;
+}
+
+void FormatBench::run(double plainMs) {
   Team team(o.threads);
   Timing t = measure(layers, [&](int64_t layer) {
     KvAttendArgs layerArgs = args;
@@ -246,13 +273,11 @@ void benchFormat(const std::string &text, const Options &o, double plainMs) {
             o.qHeads * (i + 1) / o.threads);
     });
   });
-  llvm::outs() << llvm::formatv("{0,-12} {1,8:F3} ms  median {2,8:F3}  "
-                                "{3,6:F1} GB/s  x{4:F2} of the plain "
-                                "read\n",
-                                text, t.best, t.median,
-                                double(layerBytes) / t.best / 1e6,
-                                t.best / plainMs);
-  munmap(pool, std::size_t(layerBytes * layers + 128));
+  llvm::outs() << llvm::formatv(
+      "{0,-12} {1,8:F3} ms  median {2,8:F3}  {3,6:F1} GB/s  x{4:F2} of the "
+      "plain read\n",
+      text, t.best, t.median, double(layerBytes) / t.best / 1e6,
+      t.best / plainMs);
 }
 
 double benchPlain(const Options &o) {
@@ -292,7 +317,7 @@ int main(int argc, char **argv) {
     else if (arg == "--cpu-time")
       cpuTime = true;
     else if (arg == "--object")
-      o.dumpAsm = true;
+      o.writeObject = true;
     else if (!number("--tokens=", o.tokens) && !number("--layers=", o.layers) &&
              !number("--q-heads=", o.qHeads) &&
              !number("--kv-heads=", o.kvHeads) && !number("--head-dim=", o.d) &&
@@ -307,6 +332,6 @@ int main(int argc, char **argv) {
     o.formats = {"f16", "int8", "kivi4"};
   double plainMs = benchPlain(o);
   for (const std::string &format : o.formats)
-    benchFormat(format, o, plainMs);
+    FormatBench(format, o).run(plainMs);
   return 0;
 }

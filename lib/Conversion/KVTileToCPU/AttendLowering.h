@@ -195,6 +195,7 @@ private:
                Value at, Values &acc);
   Value combine(const IntegerRows &r, Value group, int64_t head, Value hi,
                 Value lo);
+  Values dotKeysInteger(Value tok, int64_t u, Value group, Value first);
   void emitScoreInteger();
   void emitAccumulateInteger(Value p);
   void addIntegerBlocks(const IntegerRows &r, Value group, Value tok, Value ch,

@@ -278,6 +278,32 @@ Value AttendLowering::combine(const IntegerRows &r, Value group, int64_t head,
                b.loadSplat(b.at(r.correction, f), 16));
 }
 
+/// acc[j][head][hi, lo]: products of row group `group` with the channels from
+/// `first`, for `u` vectors of tokens from `tok`.
+AttendLowering::Values
+AttendLowering::dotKeysInteger(Value tok, int64_t u, Value group, Value first) {
+  const TensorImage &key = image.key;
+  const IntegerRows &r = integerKeys;
+  Value codes = b.at(tile.record, image.offset(Section::KCodes));
+  int64_t unit = keyUnit(), steps = d / unit;
+  Values acc(u * n * 2, b.isplat(16, 0));
+  return b.loop(
+      b.i64(0), b.i64(r.length), unit, acc, [&](Value at, ValueRange carried) {
+        Values next = llvm::to_vector_of<Value>(carried);
+        Value ch = b.add(first, at);
+        SmallVector<SmallVector<Value>> blocks;
+        for (int64_t j = 0; j < u; ++j) {
+          Idx t{&b, b.add(tok, j * 16)};
+          Value place = key.code(t, Idx{&b, ch}).byte.v;
+          blocks.push_back(unpack(b, key, b.at(codes, place), 16));
+        }
+        dotUnit(r, blocks, group, at, next);
+        Value done = b.add(b.mul(b.div(tok, 16 * u), steps), b.div(ch, unit));
+        prefetchAhead(done, tokens / (16 * u) * steps, false);
+        return next;
+      });
+}
+
 void AttendLowering::emitScoreInteger() {
   const TensorImage &key = image.key;
   const IntegerRows &r = integerKeys;
@@ -287,52 +313,32 @@ void AttendLowering::emitScoreInteger() {
     quantizeRows(r, query, dpad);
   int64_t span = perChannel ? key.groupSize() : tokens;
   int64_t u = n <= 4 && span >= 32 ? 2 : 1;
-  Value codes = b.at(tile.record, image.offset(Section::KCodes));
-  int64_t unit = keyUnit();
+  auto scaled = [&](Value tok, Value group, ValueRange carried) {
+    Value ch = b.mul(group, r.length);
+    Values acc = dotKeysInteger(tok, u, group, ch), next;
+    for (int64_t k = 0; k < u * n; ++k) {
+      Value t = b.add(tok, k / n * 16);
+      Value s = loadScale(key, t, ch, 16, Lanes::Tokens);
+      Value z = loadZero(key, t, ch, 16, Lanes::Tokens, s);
+      Value f = b.mul(b.add(b.mul(group, n), k % n), 4);
+      Value x = combine(r, group, k % n, acc[2 * k], acc[2 * k + 1]);
+      x = b.fma(x, s, carried[k]);
+      next.push_back(b.fma(b.loadSplat(b.at(r.sum, f), 16), z, x));
+    }
+    return next;
+  };
   b.loop(b.i64(0), b.i64(tokens), 16 * u, [&](Value tok) {
     Values total(u * n, b.fsplat(16, 0.0));
-    auto dots = [&](Value group, Value first) {
-      Values acc(u * n * 2, b.isplat(16, 0));
-      return b.loop(
-          b.i64(0), b.i64(r.length), unit, acc,
-          [&](Value at, ValueRange carried) {
-            Values next = llvm::to_vector_of<Value>(carried);
-            Value ch = b.add(first, at);
-            SmallVector<SmallVector<Value>> blocks;
-            for (int64_t j = 0; j < u; ++j) {
-              Idx t{&b, b.add(tok, j * 16)};
-              Value place = key.code(t, Idx{&b, ch}).byte.v;
-              blocks.push_back(unpack(b, key, b.at(codes, place), 16));
-            }
-            dotUnit(r, blocks, group, at, next);
-            prefetchAhead(
-                b.add(b.mul(b.div(tok, 16 * u), d / unit), b.div(ch, unit)),
-                tokens / (16 * u) * (d / unit), false);
-            return next;
-          });
-    };
     if (r.folded) {
       Value group = perChannel ? b.div(tok, span) : b.i64(0);
-      Values acc = dots(group, b.i64(0));
+      Values acc = dotKeysInteger(tok, u, group, b.i64(0));
       for (int64_t k = 0; k < u * n; ++k)
         total[k] = combine(r, group, k % n, acc[2 * k], acc[2 * k + 1]);
     } else {
-      total = b.loop(
-          b.i64(0), b.i64(r.groups), 1, total,
-          [&](Value group, ValueRange carried) {
-            Value ch = b.mul(group, r.length);
-            Values acc = dots(group, ch), next;
-            for (int64_t k = 0; k < u * n; ++k) {
-              Value t = b.add(tok, k / n * 16);
-              Value s = loadScale(key, t, ch, 16, Lanes::Tokens);
-              Value z = loadZero(key, t, ch, 16, Lanes::Tokens, s);
-              Value f = b.mul(b.add(b.mul(group, n), k % n), 4);
-              Value x = combine(r, group, k % n, acc[2 * k], acc[2 * k + 1]);
-              x = b.fma(x, s, carried[k]);
-              next.push_back(b.fma(b.loadSplat(b.at(r.sum, f), 16), z, x));
-            }
-            return next;
-          });
+      total = b.loop(b.i64(0), b.i64(r.groups), 1, total,
+                     [&](Value group, ValueRange carried) {
+                       return scaled(tok, group, carried);
+                     });
     }
     for (int64_t k = 0; k < u * n; ++k) {
       Value place = b.add(tok, k / n * 16 + k % n * tokens);

@@ -76,6 +76,14 @@ def test_votes(tmp_path, arch):
 
 
 @BOTH
+def test_tiles_with_their_own_masks(tmp_path, arch):
+    x = RNG.integers(0, 99, 64).astype(np.int32)
+    (o,) = ok(run(tmp_path, sync(arch), "tiles", "1", "64", [In(x), zeros(64, np.int32)]))
+    sums = x.reshape(8, 8).sum(1).repeat(8)
+    np.testing.assert_array_equal(o, sums + 1000 * x[np.arange(64) ^ 3])
+
+
+@BOTH
 def test_barrier_reductions(tmp_path, arch):
     x = RNG.integers(0, 7, 128).astype(np.int32)
     (o,) = ok(run(tmp_path, sync(arch), "barrier_red", "1", "128", [In(x), zeros(128, np.int32)]))

@@ -1,5 +1,6 @@
 //===- ExecSync.cpp - bar, barrier, fences --------------------------------===//
 #include "Access.h"
+#include "Members.h"
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -106,14 +107,12 @@ static Act execBar(Ctx &c, const Instr &I, uint32_t m) {
 }
 
 static Act execWarpSync(Ctx &c, const Instr &I, uint32_t m) {
-  uint32_t members = c.in<uint32_t>(I.o[0])[std::countr_zero(m)];
-  if (c.init && isTainted(c, I.o[0], m))
-    c.violation("init", I, std::countr_zero(m), 0, "member mask is undefined");
-  if (!needMembers(c, I, m, members, true))
+  Members members(c, I, I.o[0], m);
+  if (!needMembers(c, I, m, members.mask, true))
     return Act::Wait;
   if (c.checks & CheckRace)
-    raceWarpSync(c, members & c.warp->live);
-  return Act::Next;
+    raceWarpSync(c, members.mask & c.warp->live);
+  return members.next();
 }
 
 static Act execClusterArrive(Ctx &c, const Instr &I, uint32_t m) {

@@ -1,23 +1,16 @@
 //===- ExecWarp.cpp - shfl, vote, match, redux, elect, activemask ---------===//
+#include "Members.h"
 #include "Num.h"
 
 namespace kvcache::sim::KVSIM_TIER {
-
-/// The member mask: one value for all lanes that take part.
-static uint32_t members(Ctx &c, const Instr &I, const Opnd &o, uint32_t m) {
-  if (c.init && isTainted(c, o, m))
-    c.violation("init", I, std::countr_zero(m), 0,
-                "the member mask is undefined");
-  return c.in<uint32_t>(o)[std::countr_zero(m)];
-}
 
 enum ShflMode : uint32_t { Up, Down, Bfly, Idx };
 
 /// o: d, p, a, b, c, mask. a: mode.
 static Act execShfl(Ctx &c, const Instr &I, uint32_t m) {
-  if (I.b) // .sync
-    if (!needMembers(c, I, m, members(c, I, I.o[5], m)))
-      return Act::Wait;
+  Members members(c, I, I.o[5], m);
+  if (!needMembers(c, I, m, members.mask))
+    return Act::Wait;
   const uint32_t *a = c.in<uint32_t>(I.o[2]), *b = c.in<uint32_t>(I.o[3]),
                  *cc = c.in<uint32_t>(I.o[4]);
   uint32_t *d = c.reg<uint32_t>(I.o[0]);
@@ -59,7 +52,7 @@ static Act execShfl(Ctx &c, const Instr &I, uint32_t m) {
   }
   KVSIM_LANES d[l] = m >> l & 1 ? out[l] : d[l];
   writePred(c, I.o[1], m, p);
-  return Act::Next;
+  return members.next();
 }
 
 static void decodeShfl(Decoder &D, Instr &I) {
@@ -91,7 +84,8 @@ static void decodeShfl(Decoder &D, Instr &I) {
 
 /// o: d, p, mask. a: 0 all 1 any 2 uni 3 ballot.
 static Act execVote(Ctx &c, const Instr &I, uint32_t m) {
-  if (!needMembers(c, I, m, members(c, I, I.o[2], m)))
+  Members members(c, I, I.o[2], m);
+  if (!needMembers(c, I, m, members.mask))
     return Act::Wait;
   uint32_t p = c.pred(I.o[1]) & m;
   if (I.a == 3) {
@@ -115,7 +109,7 @@ static Act execVote(Ctx &c, const Instr &I, uint32_t m) {
       setDefined(c, I.o[0], m);
     }
   }
-  return Act::Next;
+  return members.next();
 }
 
 static void decodeVote(Decoder &D, Instr &I) {
@@ -135,7 +129,8 @@ static void decodeVote(Decoder &D, Instr &I) {
 /// o: d, p, a, mask. a: any 0, all 1.
 template <class T>
 static Act execMatch(Ctx &c, const Instr &I, uint32_t m) {
-  if (!needMembers(c, I, m, members(c, I, I.o[3], m)))
+  Members members(c, I, I.o[3], m);
+  if (!needMembers(c, I, m, members.mask))
     return Act::Wait;
   const T *a = c.in<T>(I.o[2]);
   uint32_t *d = c.reg<uint32_t>(I.o[0]), same[32];
@@ -155,7 +150,7 @@ static Act execMatch(Ctx &c, const Instr &I, uint32_t m) {
     for (int i = 0; i < 2; ++i)
       t ? setUndefined(c, I.o[i], m) : setDefined(c, I.o[i], m);
   }
-  return Act::Next;
+  return members.next();
 }
 
 static void decodeMatch(Decoder &D, Instr &I) {
@@ -183,7 +178,8 @@ enum ReduxOp : uint32_t { RAdd, RMin, RMax, RAnd, ROr, RXor };
 
 /// o: d, a, mask. a: op | signed << 4 | float << 5; b: 1 abs, 2 NaN.
 static Act execRedux(Ctx &c, const Instr &I, uint32_t m) {
-  if (!needMembers(c, I, m, members(c, I, I.o[2], m)))
+  Members members(c, I, I.o[2], m);
+  if (!needMembers(c, I, m, members.mask))
     return Act::Wait;
   const uint32_t *a = c.in<uint32_t>(I.o[1]);
   uint32_t r = a[std::countr_zero(m)];
@@ -232,7 +228,7 @@ static Act execRedux(Ctx &c, const Instr &I, uint32_t m) {
   if (c.init)
     isTainted(c, I.o[1], m) ? setUndefined(c, I.o[0], m)
                             : setDefined(c, I.o[0], m);
-  return Act::Next;
+  return members.next();
 }
 
 static void decodeRedux(Decoder &D, Instr &I) {
@@ -263,7 +259,8 @@ static void decodeRedux(Decoder &D, Instr &I) {
 }
 
 static Act execElect(Ctx &c, const Instr &I, uint32_t m) {
-  if (!needMembers(c, I, m, members(c, I, I.o[2], m)))
+  Members members(c, I, I.o[2], m);
+  if (!needMembers(c, I, m, members.mask))
     return Act::Wait;
   uint32_t lane = uint32_t(std::countr_zero(m));
   KVSIM_EACH(m) c.reg<uint32_t>(I.o[0])[l] = lane;
@@ -271,7 +268,7 @@ static Act execElect(Ctx &c, const Instr &I, uint32_t m) {
   if (c.init)
     for (int i = 0; i < 2; ++i)
       setDefined(c, I.o[i], m);
-  return Act::Next;
+  return members.next();
 }
 
 static void decodeElect(Decoder &D, Instr &I) {

@@ -111,3 +111,10 @@ extern "C" __global__ void named_barriers(const int *x, int *y, int n) {
 }
 // Several blocks write the same values: a note, no fault.
 extern "C" __global__ void same_values(int *o) { o[0] = 5; }
+// Tiles of 8 lanes: one instruction with four member masks.
+extern "C" __global__ void tiles(const int *x, int *o) {
+  unsigned mask = 0xffu << (threadIdx.x & 24);
+  int v = x[threadIdx.x];
+  o[threadIdx.x] = (int)__reduce_add_sync(mask, v) + 1000 * __shfl_xor_sync(mask, v, 3);
+  __syncwarp(mask);
+}

@@ -222,6 +222,7 @@ Values Kernel::accumulateInPlace(Values p, Values out, Values alpha) {
   const TensorImage &value = plan.image.value;
   int64_t bytes = bytesOf(value.encoding.scaleType);
   int64_t page = plan.spec.format.page, wordsPerTile = value.wordsPerTile();
+  int64_t group = value.groupSize();
   Exponents exponents = loadExponents();
   InPlaceScale unit =
       inPlaceScale(value, exponents.valueScale, exponents.valueZero);
@@ -230,12 +231,17 @@ Values Kernel::accumulateInPlace(Values p, Values out, Values alpha) {
   for (const FragmentPiece &piece : fragmentPieces(value))
     for (int64_t j = 0; j < piece.tiles; ++j) {
       int64_t tile = piece.firstTile + j;
+      // Groups that divide a tile lie a constant apart in each tile; the
+      // offsets of the others are one division per tile and row.
+      bool regular = kTile % group == 0;
+      int64_t first = regular ? 0 : tile * kTile;
+      int64_t apart = regular ? tile * kTile / group * page * bytes : 0;
       Value offsets[2];
-      for (int64_t half : {0, 1}) {
-        Value group =
-            e.udiv(e.addi(g, tile * kTile + half * 8), value.groupSize());
-        offsets[half] = e.muli(e.add(e.muli(group, page), firstToken), bytes);
-      }
+      for (int64_t half : {0, 1})
+        offsets[half] = e.muli(
+            e.add(e.muli(e.udiv(e.addi(g, first + half * 8), group), page),
+                  firstToken),
+            bytes);
       Values acc(4, e.f32c(0));
       for (int64_t k = 0; k < plan.tokenTiles(); ++k) {
         Values words = loadPiece(value, Section::VCodes, piece, k);
@@ -243,7 +249,7 @@ Values Kernel::accumulateInPlace(Values p, Values out, Values alpha) {
                                          j * wordsPerTile, wordsPerTile));
         Value high[4], low[4];
         for (int64_t r = 0; r < 4; ++r) {
-          int64_t at = (k * kTile + r / 2 * 8) * bytes;
+          int64_t at = (k * kTile + r / 2 * 8) * bytes + apart;
           Value scales = e.gep(sectionAt(Section::VScales, offsets[r % 2]), at);
           Value zeros =
               value.encoding.asymmetric
@@ -257,6 +263,9 @@ Values Kernel::accumulateInPlace(Values p, Values out, Values alpha) {
         acc = e.mma(Half::F16, low, b[k], acc);
       }
       addTile(out, tile, acc, alpha, unit.unit, 1);
+      // Or ptxas issues the scales of all tiles at once and runs out of
+      // registers.
+      e.warpSync();
     }
   return out;
 }

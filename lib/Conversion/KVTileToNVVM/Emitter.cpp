@@ -238,6 +238,9 @@ Value Emitter::atomicAdd(Value pointer, Value value) {
 void Emitter::fence() {
   NVVM::MembarOp::create(builder, loc, NVVM::MemScopeKind::GPU);
 }
+void Emitter::warpSync() {
+  NVVM::SyncWarpOp::create(builder, loc, i32c(kWholeWarp));
+}
 void Emitter::barrier() { NVVM::Barrier0Op::create(builder, loc); }
 
 //===----------------------------------------------------------------------===//

@@ -105,6 +105,8 @@ public:
   Value atomicAdd(Value pointer, Value value); ///< i32, whole GPU
   void fence();                                ///< whole GPU
   void barrier();
+  /// bar.warp.sync: loads after it are not issued before it.
+  void warpSync();
 
   // The warp.
   Value threadId();

@@ -299,6 +299,8 @@ Values Kernel::scoreInPlace() {
         acc[i] = e.mma(Half::F16, high, b, acc[i]);
         acc[i] = e.mma(Half::F16, low, b, acc[i]);
       }
+      // As in accumulateInPlace: bounds the loads in flight.
+      e.warpSync();
     }
   }
   for (Values &tile : acc) {

@@ -7,8 +7,22 @@
 using namespace kvcache;
 using namespace kvcache::compile;
 
+// Devices, pipes and the like are written to, not replaced.
+static std::optional<FormatError> writeThrough(const std::string &path,
+                                               const std::string &bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), std::streamsize(bytes.size()));
+  if (file.flush())
+    return std::nullopt;
+  return FormatError{"cannot write '" + path + "'"};
+}
+
 std::optional<FormatError> compile::writeFile(const std::string &path,
                                               const std::string &bytes) {
+  std::error_code unknown;
+  std::filesystem::file_status status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_other(status))
+    return writeThrough(path, bytes);
   std::string temporary = path + ".partial";
   std::error_code error;
   {

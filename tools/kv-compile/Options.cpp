@@ -172,8 +172,13 @@ static std::optional<FormatError> readDims(const Flags &flags,
   KVCACHE_TRY(assign(readInteger(flags, "kv-heads"), spec.kvHeads));
   KVCACHE_TRY(assign(readInteger(flags, "head-dim"), spec.headDim));
   spec.valueDim = spec.headDim;
-  if (flags.has("value-dim"))
+  if (flags.has("value-dim")) {
     KVCACHE_TRY(assign(readInteger(flags, "value-dim"), spec.valueDim));
+    // 0 would mean the head dim further on.
+    if (spec.valueDim < 1)
+      return FormatError{"expected a value dim of at least 1, got " +
+                         std::to_string(spec.valueDim)};
+  }
   std::string dtype = flags.get("dtype", "f16");
   for (Element element : {Element::F16, Element::BF16, Element::F32})
     if (nameOf(element) == dtype) {

@@ -144,8 +144,22 @@ class PagedCache:
         out = np.empty((rows, spec.q_heads, spec.value_dim), self._dtype)
         lse = np.empty((rows, spec.q_heads), np.float32)
         self._native.attend(raw(a), ids, lens, spec._slopes, raw(out), lse)
+        self._spread_nan(a, ids, lens, out, lse)
         framework = framework_of(q)
         return from_numpy(out, framework), from_numpy(lse, framework)
+
+    def _spread_nan(
+        self, q: np.ndarray, ids: list[int], lens: list[int], out: np.ndarray, lse: np.ndarray
+    ) -> None:
+        """Makes the results of queries with NaN or infinities NaN: kernels compare, and would lose them."""
+        bad = ~np.isfinite(q).all(axis=-1)
+        if not bad.any():
+            return
+        # Rows before token 0 see nothing, whatever they hold.
+        before = [self.length(s) - n + i < 0 for s, n in zip(ids, lens, strict=True) for i in range(n)]
+        bad[np.asarray(before, bool)] = False
+        out[bad] = np.nan
+        lse[bad] = np.nan
 
     def read(self, seq: int) -> tuple[np.ndarray, np.ndarray]:
         """Decoded contents: k [tokens, kv_heads, head_dim], v [tokens, kv_heads, value_dim], f32."""

@@ -86,6 +86,8 @@ class Kernel:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Writes the kernel package to `folder` (absent, empty or an old package); returns the files."""
+        if not isinstance(folder, (str, Path)):
+            raise ValueError(f"folder is {folder!r}, expected a path")
         folder = Path(folder)
         if self._gpu is None:
             names = _native.write_package(self.spec._native, self._schedule, str(folder))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from kvcache import _native
-from kvcache._arrays import bfloat16, framework_of, from_numpy, number, raw, to_numpy
+from kvcache._arrays import bfloat16, framework_of, from_numpy, integer, number, raw, to_numpy
 
 _FLOAT_CODES = {"f16": np.dtype(np.float16), "bf16": bfloat16, "f32": np.dtype(np.float32)}
+_MAX_F32 = float(np.finfo(np.float32).max)
 _STYPES = (np.dtype(np.float16), bfloat16, np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -48,9 +49,12 @@ def quantize(x: Any, spec: str, *, scale: float | None = None) -> tuple[np.ndarr
     text, enc = _encoding(spec)
     if scale is not None and enc.scale != "tensor":
         raise ValueError(f"scale= is for 'tensor' encodings, '{text}' computes its scales")
+    static = 1.0 if scale is None else number(scale, "scale")
+    if not 0 < static <= _MAX_F32:
+        raise ValueError(f"scale is {static:g}, expected a finite number above 0")
     pages = _paged(_float32(x, "x"), "x")
     shape = to_numpy(x, "x").shape
-    codes, s, z = _native.quantize(pages, text, 1.0 if scale is None else number(scale, "scale"))
+    codes, s, z = _no_tokens(pages, text, enc) if shape[-2] == 0 else _native.quantize(pages, text, static)
     lead = shape[:-2]
     if enc.element in _FLOAT_CODES:
         codes = codes.view(_FLOAT_CODES[enc.element])
@@ -61,6 +65,18 @@ def quantize(x: Any, spec: str, *, scale: float | None = None) -> tuple[np.ndarr
         return None if a is None else a.reshape(*lead, *a.shape[-2:])
 
     return codes.reshape(shape), shaped(s), shaped(z)
+
+
+def _no_tokens(pages: np.ndarray, text: str, enc: Any) -> tuple[np.ndarray, Any, Any]:
+    """What `_native.quantize` gives, for pages without tokens: no group divides those."""
+    batch, _, channels = pages.shape
+    if enc.element in _FLOAT_CODES:
+        return raw(pages.astype(_FLOAT_CODES[enc.element])), None, None
+    _, rows, cols = _native.quantized_shape(
+        text, max(enc.group, 1) if enc.scale == "channel" else 1, channels
+    )
+    scales = np.zeros((batch, 0 if enc.scale in ("channel", "token") else rows, cols), np.float32)
+    return pages.astype(np.uint8), scales, scales.copy() if enc.asymmetric else None
 
 
 def dequantize(codes: Any, scale: Any, zero: Any, spec: str) -> np.ndarray:
@@ -76,6 +92,8 @@ def dequantize(codes: Any, scale: Any, zero: Any, spec: str) -> np.ndarray:
         a = _integer_codes(given, text, enc)
     pages = _paged(a, "codes")
     tokens, channels = a.shape[-2:]
+    if tokens == 0:
+        return np.zeros(a.shape, np.float32)
     _, rows, cols = _native.quantized_shape(text, tokens, channels)
 
     def fitted(x: Any, name: str, needed: bool) -> np.ndarray | None:
@@ -114,6 +132,7 @@ def _integer_codes(given: np.ndarray, text: str, enc: Any) -> np.ndarray:
 def _sparse_axis(a: np.ndarray, pattern: str, axis: int, size: int, name: str) -> np.ndarray:
     if pattern != "2of4":
         raise ValueError(f"sparsity is {pattern!r}, expected '2of4'")
+    axis = integer(axis, "axis")
     if a.ndim == 0 or not -a.ndim <= axis < a.ndim:
         raise ValueError(f"axis is {axis}, but {name} has shape {list(a.shape)}")
     moved = np.moveaxis(a, axis, -1)
@@ -132,12 +151,12 @@ def sparsify(x: Any, pattern: str = "2of4", axis: int = -1) -> tuple[np.ndarray,
     """
     a = to_numpy(x, "x")
     moved = _sparse_axis(a, pattern, axis, 4, "x")
-    groups = moved.reshape(*moved.shape[:-1], -1, 4)
+    groups = moved.reshape(*moved.shape[:-1], moved.shape[-1] // 4, 4)
     magnitude = np.abs(groups.astype(np.float64))
     if np.isnan(magnitude).any():
         raise ValueError("x holds NaN, which has no magnitude to compare")
     kept = np.sort(np.argsort(-magnitude, axis=-1, kind="stable")[..., :2], axis=-1)
-    values = np.take_along_axis(groups, kept, axis=-1).reshape(*moved.shape[:-1], -1)
+    values = np.take_along_axis(groups, kept, axis=-1).reshape(*moved.shape[:-1], moved.shape[-1] // 2)
     metadata = (kept[..., 0] + 4 * kept[..., 1]).astype(np.uint8)
     return (
         np.ascontiguousarray(np.moveaxis(values, -1, axis)),
@@ -158,7 +177,7 @@ def densify(values: Any, metadata: Any, pattern: str = "2of4", axis: int = -1) -
     kept = np.stack([m % 4, m // 4], axis=-1).astype(np.int64)
     out = np.zeros((*m.shape, 4), v.dtype)
     np.put_along_axis(out, kept, v.reshape(*m.shape, 2), axis=-1)
-    return np.ascontiguousarray(np.moveaxis(out.reshape(*m.shape[:-1], -1), -1, axis))
+    return np.ascontiguousarray(np.moveaxis(out.reshape(*m.shape[:-1], m.shape[-1] * 4), -1, axis))
 
 
 def merge_states(states: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
@@ -167,7 +186,9 @@ def merge_states(states: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     The parts may come from any backend; out keeps the first part's dtype and
     framework, lse is f32. Parts that saw nothing (lse -inf) do not count.
     """
-    if not len(states):
+    if not isinstance(states, Sequence) or any(not isinstance(s, Sequence) or len(s) != 2 for s in states):
+        raise ValueError("states is not a list of pairs (out, lse)")
+    if not states:
         raise ValueError("states is empty, expected at least one (out, lse)")
     outs = [to_numpy(o, f"out of state {i}") for i, (o, _) in enumerate(states)]
     lses = [to_numpy(s, f"lse of state {i}").astype(np.float64) for i, (_, s) in enumerate(states)]

@@ -42,6 +42,25 @@ def alibi_slopes(heads: int) -> np.ndarray:
     return np.array(slopes)
 
 
+def _check_arguments(q, k, v, window, softcap, per_head) -> None:
+    """Refuses what would broadcast to something that nobody meant."""
+    if not q.ndim == k.ndim == v.ndim == 3 or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}; "
+            "expected [tq, q_heads, d], [tk, kv_heads, d], [tk, kv_heads, dv]"
+        )
+    hq, hkv = q.shape[1], k.shape[1]
+    if hkv and hq % hkv:
+        raise ValueError(f"{hq} query heads cannot share {hkv} key/value heads")
+    if window is not None and window < 1:
+        raise ValueError(f"window is {window}, expected 1 or more")
+    if softcap is not None and softcap < 0:
+        raise ValueError(f"softcap is {softcap}, expected a positive number")
+    for name, x in per_head.items():
+        if x is not None and np.shape(x) != (hq,):
+            raise ValueError(f"{name} has shape {list(np.shape(x))}, expected [{hq}] (one per query head)")
+
+
 def attention(
     q,
     k,
@@ -70,10 +89,9 @@ def attention(
     (with sinks: 0 with the sink as LSE).
     """
     q, k, v = (np.asarray(a).astype(np.float64) for a in (q, k, v))
+    _check_arguments(q, k, v, window, softcap, {"alibi_slopes": alibi_slopes, "sink_logits": sink_logits})
     tq, hq, d = q.shape
     tk, hkv, dv = v.shape
-    if hkv and hq % hkv:
-        raise ValueError(f"{hq} query heads cannot share {hkv} key/value heads")
     i = np.arange(tq)[:, None] + (0 if top_left else tk - tq)
     j = (np.arange(tk) if positions is None else np.asarray(positions))[None, :]
     visible = np.ones((tq, tk), bool)

@@ -33,6 +33,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <filesystem>
+#include <map>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -55,6 +56,13 @@ Shared *shared;
 
 struct Text {
   std::string name, text;
+};
+
+/// All crashes with the same innermost functions.
+struct Crash {
+  int count = 0, ours = 0;
+  bool listed = false;
+  std::string first;
 };
 
 const char *executable;
@@ -245,7 +253,8 @@ int main(int argc, char **argv) {
     addTexts(texts, file, std::max<size_t>(step, 1), mutations, seed);
   DialectRegistry registry;
   kvcache::registerAll(registry);
-  int bad = 0, upstream = 0;
+  int bad = 0, upstream = 0, total = 0;
+  std::map<std::string, Crash> crashes;
   for (size_t begin = 0; begin < texts.size(); begin = shared->next + 1) {
     pid_t pid = fork();
     if (pid == 0)
@@ -256,14 +265,22 @@ int main(int argc, char **argv) {
       break;
     std::string where = shared->where;
     bool listed = known.find("`" + where + "`") != std::string::npos;
-    std::printf("%s: %s in %s\n",
-                listed         ? "upstream, listed"
-                : shared->ours ? "CRASH below our code"
-                               : "CRASH upstream, not listed",
-                texts[shared->next].name.c_str(), where.c_str());
-    (listed ? upstream : bad) += 1;
-    if (bad >= 20)
+    Crash &crash = crashes[where];
+    if (crash.count++ == 0)
+      crash.first = texts[shared->next].name;
+    crash.listed = listed;
+    crash.ours |= shared->ours;
+    // A crash on every text says nothing more.
+    if (++total >= 2000)
       break;
+  }
+  for (const auto &[where, crash] : crashes) {
+    std::printf("%s in %s: %d texts, the first is %s\n",
+                crash.listed ? "upstream, listed"
+                : crash.ours ? "CRASH below our code"
+                             : "CRASH upstream, not listed",
+                where.c_str(), crash.count, crash.first.c_str());
+    (crash.listed ? upstream : bad) += crash.count;
   }
   if (shared->complaint[0]) {
     std::printf("%s\n", shared->complaint);

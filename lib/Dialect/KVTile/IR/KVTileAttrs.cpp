@@ -98,6 +98,9 @@ RankedTensorType tile::tileType(SpecAttr spec, ScheduleAttr schedule,
 LogicalResult
 LayoutAttr::verifyEncoding(ArrayRef<int64_t> shape, Type elementType,
                            function_ref<InFlightDiagnostic()> emitError) const {
+  // The type parser asks also when the element type did not parse.
+  if (!elementType)
+    return emitError() << "expected an element type";
   StringRef name = stringifyLayoutKind(getKind());
   size_t rank = getKind() == LayoutKind::Rows ? 1 : 2;
   if (shape.size() != rank)

@@ -84,6 +84,13 @@ def test_tiles_with_their_own_masks(tmp_path, arch):
 
 
 @BOTH
+def test_cooperative_grid(tmp_path, arch):
+    args = [zeros(256, np.int32), zeros(256, np.int32)]
+    _, o = ok(run(tmp_path, sync(arch), "cooperative", "4", "64", args))
+    np.testing.assert_array_equal(o, np.arange(256)[::-1] * 5)
+
+
+@BOTH
 def test_barrier_reductions(tmp_path, arch):
     x = RNG.integers(0, 7, 128).astype(np.int32)
     (o,) = ok(run(tmp_path, sync(arch), "barrier_red", "1", "128", [In(x), zeros(128, np.int32)]))

@@ -237,6 +237,16 @@ Result runKernel(const Module &module, const Launch &launch,
     at = (at + b.bytes + 65536 + 255) & ~uint64_t(255);
     g.globals.push_back(std::move(r));
   }
+  // The workspace of cooperative launches: a size and a barrier's counter.
+  auto space = std::make_unique<uint8_t[]>(256);
+  std::memset(space.get(), 0, 256);
+  auto region = std::make_unique<Region>();
+  region->base = kGlobalBase - 65536;
+  region->size = 256;
+  region->host = space.get();
+  region->name = "the grid's workspace";
+  g.storage.push_back(std::move(space));
+  g.globals.push_back(std::move(region));
   for (const Variable &v : m.ptx->vars)
     if (v.space == Space::Global || v.space == Space::Const)
       addModuleVariable(g, m, v.name, v);

@@ -4,6 +4,9 @@
 
 namespace kvcache::sim {
 
+/// As Run.cpp places it.
+static constexpr uint64_t kGridWorkspace = kGlobalBase - 65536;
+
 namespace {
 enum Kind {
   Tid,
@@ -30,6 +33,8 @@ enum Kind {
   IsCluster,
   DynSmem,
   TotalSmem,
+  GridSpaceHigh,
+  GridSpaceLow,
   Zero,
 };
 } // namespace
@@ -67,6 +72,9 @@ int specialKind(const std::string &name, int &axis) {
                {"%reserved_smem_offset_begin", Zero, false},
                {"%reserved_smem_offset_end", Zero, false},
                {"%reserved_smem_offset_cap", Zero, false},
+               // Where grid-wide synchronisation finds its workspace.
+               {"%envreg1", GridSpaceHigh, false},
+               {"%envreg2", GridSpaceLow, false},
                {"%current_graph_exec", Zero, false}};
   size_t dot = name.find('.');
   std::string base = name.substr(0, dot);
@@ -138,6 +146,10 @@ uint64_t specialValue(const Ctx &c, int kind, int axis, int lane) {
     return g.launch.sharedBytes;
   case TotalSmem:
     return g.sharedTotal;
+  case GridSpaceHigh:
+    return kGridWorkspace >> 32;
+  case GridSpaceLow:
+    return kGridWorkspace & 0xffffffff;
   default:
     return 0;
   }

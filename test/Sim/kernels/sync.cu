@@ -1,4 +1,5 @@
 // Atomics, warp operations, barriers, grid-wide progress.
+#include <cooperative_groups.h>
 #include <stdint.h>
 extern "C" __global__ void histogram(const int *x, int *h, int n) {
   __shared__ int s[64];
@@ -117,4 +118,11 @@ extern "C" __global__ void tiles(const int *x, int *o) {
   int v = x[threadIdx.x];
   o[threadIdx.x] = (int)__reduce_add_sync(mask, v) + 1000 * __shfl_xor_sync(mask, v, 3);
   __syncwarp(mask);
+}
+// A cooperative launch's grid-wide barrier.
+extern "C" __global__ void cooperative(int *a, int *b) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  a[i] = i * 5;
+  cooperative_groups::this_grid().sync();
+  b[i] = a[gridDim.x * blockDim.x - 1 - i];
 }

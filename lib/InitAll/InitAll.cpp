@@ -4,7 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/InitAll.h"
-#include "kvcache/Import/Import.h"
 #include "kvcache/Conversion/ExpandFloats/ExpandFloats.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 #include "kvcache/Conversion/KVCacheToReference/KVCacheToReference.h"
@@ -16,6 +15,7 @@
 #include "kvcache/Dialect/KVCache/Transforms/Passes.h"
 #include "kvcache/Dialect/KVTile/IR/KVTile.h"
 #include "kvcache/Dialect/StableHLO/IR/StableHLO.h"
+#include "kvcache/Import/Import.h"
 #include "kvcache/Pipelines/CpuPipelines.h"
 #include "kvcache/Pipelines/Pipelines.h"
 #include "kvcache/Target/TargetInfo.h"

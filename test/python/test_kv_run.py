@@ -129,3 +129,51 @@ def test_bf16_accepts_bits_and_ml_dtypes():
     x = np.array([1, 2.5, -3], ml_dtypes.bfloat16)
     for a in (x, x.view(np.uint16)):
         assert kv_run(MLIR, "bf16_in", [a], 1)[0].tolist() == [2, 5, -6]
+
+
+DYNAMIC = """
+func.func @dequantize(%c: tensor<?x?xi8>, %s: tensor<?x?xf16>) -> tensor<?x?xf32> {
+  %x = kvcache.dequantize %c, %s {encoding = #kvcache.encoding<"i8:token:sym">}
+    : tensor<?x?xi8>, tensor<?x?xf16> -> tensor<?x?xf32>
+  return %x : tensor<?x?xf32>
+}
+func.func @merge(%a: tensor<?x8xf32>, %b: tensor<?x8xf32>, %l: tensor<?xf32>) -> tensor<?x8xf32> {
+  %o, %n = kvcache.merge_states outs(%a, %b) lses(%l, %l) : tensor<?x8xf32>, tensor<?xf32>
+  return %o : tensor<?x8xf32>
+}
+func.func @attend(%q: tensor<?x2x8xf32>, %k: tensor<?x1x?x8xf32>, %n: tensor<?xi32>) -> tensor<?x2x8xf32> {
+  %o, %l = kvcache.attention %q, %k, %k lengths(%n : tensor<?xi32>) : tensor<?x2x8xf32>,
+    tensor<?x1x?x8xf32>, tensor<?x1x?x8xf32> -> tensor<?x2x8xf32>, tensor<?x2xf32>
+  return %o : tensor<?x2x8xf32>
+}
+"""
+
+
+def ones(*shape, dtype=np.float32):
+    return np.ones(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "entry,args,message",
+    [
+        (
+            "dequantize",
+            [ones(4, 8, dtype=np.int8), ones(4, 3, dtype=np.float16)],
+            "size 3, expected one",
+        ),
+        (
+            "dequantize",
+            [ones(4, 8, dtype=np.int8), ones(0, 0, dtype=np.float16)],
+            "size 0, expected one",
+        ),
+        ("merge", [ones(3, 8), ones(2, 8), ones(3)], "a size is 2, expected 3"),
+        ("attend", [ones(2, 2, 8), ones(3, 1, 5, 8), ones(3, dtype=np.int32)], "query rows 2 to 3"),
+        ("attend", [ones(3, 2, 8), ones(3, 1, 5, 8), ones(2, dtype=np.int32)], "a size is 2, expected 3"),
+        ("attend", [ones(1, 2, 8), ones(1, 1, 5, 8), np.int32([6])], "6 tokens, the tensors have room for 5"),
+        ("attend", [ones(1, 2, 8), ones(1, 1, 5, 8), np.int32([-1])], "length -1, expected 0 or more"),
+    ],
+)
+def test_dynamic_sizes_that_do_not_fit(entry, args, message):
+    with pytest.raises(KvRunError) as error:
+        kv_run(DYNAMIC, entry, args, 1)
+    assert message in str(error.value)

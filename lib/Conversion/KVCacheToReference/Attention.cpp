@@ -32,15 +32,25 @@ public:
   std::pair<Value, Value> rows(Emitter &e, Value seq) {
     if (rank == 4)
       return {e.index(0), e.dim(q, dims.token)};
-    if (!indptr)
-      return {seq, e.add(seq, e.index(1))};
-    Value begin = e.toIndex(e.extract(indptr, seq));
-    Value end = e.toIndex(e.extract(indptr, e.add(seq, e.index(1))));
+    Value begin = seq, end = e.add(seq, e.index(1));
+    if (indptr) {
+      begin = e.toIndex(e.extract(indptr, seq));
+      end = e.toIndex(e.extract(indptr, end));
+    }
     Value all = e.dim(q, 0);
     Value ok = e.both(e.both(e.le(e.index(0), begin), e.le(begin, end)),
                       e.le(end, all));
     emitCheck(e, ok, Check::QueryRows, {seq, begin, end, all});
     return {e.select(ok, begin, e.index(0)), e.select(ok, end, e.index(0))};
+  }
+  /// The sequences to attend to: none if q or q_indptr do not fit them.
+  Value fitting(Emitter &e, Value sequences) {
+    Value ok = e.boolean(true);
+    if (rank == 4)
+      ok = checkSizes(e, ok, e.dim(q, 0), sequences);
+    else if (indptr)
+      ok = checkSizes(e, ok, e.dim(indptr, 0), e.add(sequences, e.index(1)));
+    return e.select(ok, sequences, e.index(0));
   }
   /// Indices without the channel: of lse, and (reordered) of out and q.
   Values at(Value seq, Value row, Value head) const {
@@ -308,7 +318,7 @@ Values kvcache::lowerAttention(Emitter &e, AttentionOp op, Source &source) {
                  fill(op.getLse(), e.getF32FloatAttr(-kInf))};
 
   return e.loop(
-      e.index(0), source.sequences(e), outs,
+      e.index(0), queries.fitting(e, source.sequences(e)), outs,
       [&](Value seq, ValueRange perSeq) -> Values {
         auto [begin, end] = queries.rows(e, seq);
         Value unchecked = source.length(e, seq);
@@ -357,6 +367,14 @@ Values kvcache::lowerMergeStates(Emitter &e, MergeStatesOp op) {
   Values rows(sizes.begin(), sizes.end() - 1);
   Values init = {e.empty(outType, sizes),
                  e.empty(cast<RankedTensorType>(op.getLse().getType()), rows)};
+  Value ok = e.boolean(true);
+  for (auto [out, lse] : llvm::zip(op.getOuts(), op.getLses()))
+    for (auto [i, size] : llvm::enumerate(rows)) {
+      ok = checkSizes(e, ok, e.dim(out, i), size);
+      ok = checkSizes(e, ok, e.dim(lse, i), size);
+    }
+  if (!rows.empty())
+    rows[0] = e.select(ok, rows[0], e.index(0));
   return e.loops(rows, init, [&](ValueRange at, ValueRange a) -> Values {
     Values lses;
     Value top = e.f64(-kInf);

@@ -32,6 +32,12 @@ std::string kvcache::describeCheck(const int64_t *r) {
   case Check::Room:
     return "sequence " + n(1) + " has " + n(2) +
            " tokens, the tensors have room for " + n(3);
+  case Check::Sizes:
+    return "shapes do not fit together: a size is " + n(1) + ", expected " +
+           n(2);
+  case Check::Groups:
+    return "scales or zeros have size " + n(1) +
+           ", expected one that divides " + n(2);
   }
   return "unknown check " + n(0);
 }

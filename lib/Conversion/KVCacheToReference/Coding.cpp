@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace kvcache;
 using namespace mlir;
@@ -201,6 +202,26 @@ static Values paramIndex(Emitter &e, Value param, ValueRange at,
   return where;
 }
 
+/// Whether the sizes of scales and zeros divide those of the codes (or are 1).
+static Value checkGroups(Emitter &e, DequantizeOp op, ValueRange sizes) {
+  Value ok = e.boolean(true), zero = e.index(0);
+  for (Value param : op.getParams())
+    for (auto [i, size] : llvm::enumerate(sizes)) {
+      Value have = e.dim(param, i);
+      Value rest =
+          e.createOrFold<arith::RemUIOp>(size, e.maxS(have, e.index(1)));
+      Value fits =
+          e.both(e.cmp(arith::CmpIPredicate::eq, rest, zero),
+                 e.either(e.lt(zero, have),
+                          e.cmp(arith::CmpIPredicate::eq, size, zero)));
+      if (matchPattern(fits, m_One()))
+        continue;
+      emitCheck(e, fits, Check::Groups, {have, size});
+      ok = e.both(ok, fits);
+    }
+  return ok;
+}
+
 Values kvcache::lowerDequantize(Emitter &e, DequantizeOp op) {
   const Encoding enc = op.getEncoding().getEncoding();
   auto type = cast<RankedTensorType>(op.getResult().getType());
@@ -213,8 +234,10 @@ Values kvcache::lowerDequantize(Emitter &e, DequantizeOp op) {
                                                                  : dims.channel;
   Values sizes = e.sizesOf(op.getCodes());
   sizes[axis] = e.mul(sizes[axis], e.index(per));
+  Values run = sizes;
+  run[0] = e.select(checkGroups(e, op, sizes), sizes[0], e.index(0));
   return e.loops(
-      sizes, e.empty(type, sizes), [&](ValueRange at, ValueRange a) -> Values {
+      run, e.empty(type, sizes), [&](ValueRange at, ValueRange a) -> Values {
         Values where(at);
         Value shift;
         if (packing) {

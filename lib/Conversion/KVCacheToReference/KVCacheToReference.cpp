@@ -35,7 +35,7 @@ private:
   /// Plain tensor ops, whose results replace the op's.
   LogicalResult replace(Operation *op, Emitter &e, const Values &results);
   LogicalResult lowerAttentionOp(Emitter &e, AttentionOp op);
-  LogicalResult lowerView(ViewOp op);
+  LogicalResult lowerView(Emitter &e, ViewOp op);
   template <typename OpTy>
   using Update =
       std::function<FailureOr<CacheParts>(Emitter &, OpTy, PagedSource &)>;
@@ -69,7 +69,7 @@ LogicalResult Lowering::replace(Operation *op, Emitter &e,
   return success();
 }
 
-LogicalResult Lowering::lowerView(ViewOp op) {
+LogicalResult Lowering::lowerView(Emitter &e, ViewOp op) {
   CacheParts parts;
   parts.type = op.getCache().getType();
   llvm::append_range(parts.pools, op.getPools());
@@ -78,12 +78,22 @@ LogicalResult Lowering::lowerView(ViewOp op) {
   parts.sealedPages = op.getSealedPages();
   parts.lengths = op.getLengths();
   parts.means = op.getMeans();
+  Value ok = e.boolean(true), count = e.dim(parts.lengths, 0);
+  for (Value table : parts.tables)
+    ok = checkSizes(e, ok, e.dim(table, 0), count);
+  if (parts.sealedPages)
+    ok = checkSizes(e, ok, e.dim(parts.sealedPages, 0), count);
+  parts.sequences = e.select(ok, count, e.index(0));
   caches[op.getCache()] = parts;
   erased.push_back(op);
   return success();
 }
 
 LogicalResult Lowering::lowerAttentionOp(Emitter &e, AttentionOp op) {
+  for (int64_t size :
+       {op.getQHeads(), op.getKvHeads(), op.getHeadDim(), op.getValueDim()})
+    if (ShapedType::isDynamic(size))
+      return op.emitOpError("expected static numbers of heads and channels");
   std::unique_ptr<Source> source;
   if (Value cache = op.getCache()) {
     auto parts = partsOf(op, cache);
@@ -123,7 +133,7 @@ LogicalResult Lowering::update(Emitter &e, OpTy op, const Update<OpTy> &lower) {
 LogicalResult Lowering::lower(Operation *op) {
   Emitter e(op->getLoc(), op);
   return TypeSwitch<Operation *, LogicalResult>(op)
-      .Case([&](ViewOp o) { return lowerView(o); })
+      .Case([&](ViewOp o) { return lowerView(e, o); })
       .Case([&](AttentionOp o) { return lowerAttentionOp(e, o); })
       .Case([&](MergeStatesOp o) {
         return replace(o, e, lowerMergeStates(e, o));

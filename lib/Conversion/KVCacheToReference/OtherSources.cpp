@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Affine/Utils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/IR/Matchers.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
 
@@ -66,6 +67,14 @@ void kvcache::emitCheck(Emitter &e, Value ok, Check kind, ValueRange numbers) {
   });
 }
 
+Value kvcache::checkSizes(Emitter &e, Value ok, Value have, Value expected) {
+  Value same = e.cmp(arith::CmpIPredicate::eq, have, expected);
+  if (matchPattern(same, m_One()))
+    return ok;
+  emitCheck(e, same, Check::Sizes, {have, expected});
+  return e.both(ok, same);
+}
+
 //===----------------------------------------------------------------------===//
 // Plain tensors
 //===----------------------------------------------------------------------===//
@@ -76,7 +85,14 @@ public:
   DenseSource(Value k, Value v, Value lengths, Layout layout)
       : k(k), v(v), lengths(lengths), dims(layoutDims(layout, 4)) {}
 
-  Value sequences(Emitter &e) override { return e.dim(k, 0); }
+  Value sequences(Emitter &e) override {
+    Value ok = e.boolean(true), count = e.dim(k, 0);
+    ok = checkSizes(e, ok, e.dim(v, 0), count);
+    ok = checkSizes(e, ok, e.dim(v, dims.token), e.dim(k, dims.token));
+    if (lengths)
+      ok = checkSizes(e, ok, e.dim(lengths, 0), count);
+    return e.select(ok, count, e.index(0));
+  }
   Value length(Emitter &e, Value seq) override {
     Value room = e.dim(k, dims.token);
     return lengths ? e.toIndex(e.extract(lengths, seq)) : room;
@@ -117,7 +133,7 @@ public:
       : parts(parts), layout(parts.type.getExternal()),
         page(parts.type.getFormat().page) {}
 
-  Value sequences(Emitter &e) override { return e.dim(parts.lengths, 0); }
+  Value sequences(Emitter &) override { return parts.sequences; }
   Value length(Emitter &e, Value seq) override {
     return e.toIndex(e.extract(parts.lengths, seq));
   }

@@ -145,6 +145,9 @@ CacheParts kvcache::lowerAppend(Emitter &e, AppendOp op, PagedSource &source) {
   Value rows = e.dim(k, 0), zero = e.index(0), seqs = source.sequences(e);
   auto nType = cast<RankedTensorType>(source.parts.lengths.getType());
   // Nothing is written unless every row can be: refusals change nothing.
+  Value fit = checkSizes(e, e.boolean(true), e.dim(v, 0), rows);
+  fit = checkSizes(e, fit, e.dim(rowSeq, 0), rows);
+  rows = e.select(fit, rows, zero);
   Value ok = e.loop(zero, rows, e.boolean(true), [&](Value row, ValueRange a) {
     Value seq = e.toIndex(e.extract(rowSeq, row));
     Value padding = e.cmp(arith::CmpIPredicate::eq, seq, e.index(-1));

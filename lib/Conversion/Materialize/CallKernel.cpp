@@ -92,6 +92,11 @@ void AttendCall::rowsOfSequences() {
   Value zero = e.index(0), one = e.index(1);
   seqs = source.sequences(e);
   Value given = op.getQIndptr(), all = rows, ok = e.boolean(true);
+  if (rank == 4)
+    ok = checkSizes(e, ok, e.dim(op.getQ(), 0), seqs);
+  if (given)
+    ok = checkSizes(e, ok, e.dim(given, 0), e.add(seqs, one));
+  seqs = e.select(ok, seqs, zero);
   Value perSeq = rank == 4 ? e.dim(op.getQ(), dims.token) : one;
   Values built = e.loop(
       zero, seqs,

@@ -54,12 +54,14 @@ static Value callEntry(Emitter &e, StringRef symbol, Value args, Value count) {
 static Values findSlots(Emitter &e, AppendOp op, PagedSource &source) {
   Value rowSeq = op.getRowSeq(), zero = e.index(0), one = e.index(1);
   Value rows = e.dim(rowSeq, 0), seqs = source.sequences(e);
+  Value fit = checkSizes(e, e.boolean(true), e.dim(op.getK(), 0), rows);
+  fit = checkSizes(e, fit, e.dim(op.getV(), 0), rows);
   auto nType = cast<RankedTensorType>(source.parts.lengths.getType());
   Value slots = tensor::EmptyOp::create(
       e, RankedTensorType::get({ShapedType::kDynamic}, e.getI64Type()),
       ValueRange{rows});
   return e.loop(
-      zero, rows, {e.boolean(true), source.parts.lengths, slots},
+      zero, e.select(fit, rows, zero), {fit, source.parts.lengths, slots},
       [&](Value row, ValueRange a) -> Values {
         Value seq = e.toIndex(e.extract(rowSeq, row));
         Value padding = e.cmp(arith::CmpIPredicate::eq, seq, e.index(-1));

@@ -70,10 +70,11 @@ std::pair<Value, Value> ExternalAttend::rows(Value seq) {
   Value q = op.getQ(), indptr = op.getQIndptr(), zero = e.index(0);
   if (rank == 4)
     return {zero, e.dim(q, dims.token)};
-  if (!indptr)
-    return {seq, e.add(seq, e.index(1))};
-  Value begin = e.toIndex(e.extract(indptr, seq));
-  Value end = e.toIndex(e.extract(indptr, e.add(seq, e.index(1))));
+  Value begin = seq, end = e.add(seq, e.index(1));
+  if (indptr) {
+    begin = e.toIndex(e.extract(indptr, seq));
+    end = e.toIndex(e.extract(indptr, end));
+  }
   Value all = e.dim(q, 0);
   Value ok =
       e.both(e.both(e.le(zero, begin), e.le(begin, end)), e.le(end, all));

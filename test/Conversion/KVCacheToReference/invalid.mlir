@@ -42,3 +42,11 @@ func.func @sparse(%q: tensor<2x4x16xf16>, %sp: tensor<?xi8>, %t: tensor<2x5xi32>
   %o, %l = kvcache.attention %q, %c : tensor<2x4x16xf16>, !cache -> tensor<2x4x16xf16>, tensor<2x4xf32>
   return %o : tensor<2x4x16xf16>
 }
+
+// -----
+
+func.func @dynamic_heads(%q: tensor<2x?x16xf16>, %k: tensor<2x2x7x16xf16>) -> tensor<2x?x16xf16> {
+  // expected-error @below {{'kvcache.attention' op expected static numbers of heads and channels}}
+  %o, %l = kvcache.attention %q, %k, %k : tensor<2x?x16xf16>, tensor<2x2x7x16xf16>, tensor<2x2x7x16xf16> -> tensor<2x?x16xf16>, tensor<2x?xf32>
+  return %o : tensor<2x?x16xf16>
+}

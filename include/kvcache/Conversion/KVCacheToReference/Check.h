@@ -29,6 +29,8 @@ enum class Check : int64_t {
   AppendRow,   ///< row, sequence, sequences
   QueryRows,   ///< sequence, first row, end row, rows of q
   Room,        ///< sequence, tokens, tokens the result has room for
+  Sizes,       ///< two dynamic sizes that must agree
+  Groups,      ///< size of scales, size of codes that it must divide
 };
 
 /// The message of a record, empty if nothing failed.

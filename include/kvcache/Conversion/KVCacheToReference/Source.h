@@ -20,11 +20,17 @@ struct CacheParts {
   CacheType type;
   Values pools, tables, scales;
   mlir::Value sealedPages, lengths, means;
+  /// How many sequences there are; 0 if the tensors disagree.
+  mlir::Value sequences;
 };
 
 /// Emits a call that records a failed check when `ok` is false.
 void emitCheck(Emitter &e, mlir::Value ok, Check kind,
                mlir::ValueRange numbers);
+
+/// `ok` and whether two sizes agree; static sizes that do cost nothing.
+mlir::Value checkSizes(Emitter &e, mlir::Value ok, mlir::Value have,
+                       mlir::Value expected);
 
 class Source {
 public:

@@ -71,6 +71,11 @@ static llvm::Error checkSignature(func::FuncOp function,
   if (llvm::Error error = count(options.args.size(), type.getNumInputs(),
                                 "arguments", "--args"))
     return error;
+  for (auto [i, path] : llvm::enumerate(options.outs))
+    if (llvm::is_contained(llvm::ArrayRef(options.outs).take_front(i), path))
+      return llvm::createStringError("'" + path +
+                                     "' is given twice in --out, expected one "
+                                     "file per result");
   return count(options.outs.size(), type.getNumResults(), "results", "--out");
 }
 

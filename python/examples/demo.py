@@ -4,7 +4,7 @@ For each format the capture's keys and values go through a paged cache, every
 query attends to it, and the result is compared with a float64 oracle on the
 original f16 data (so the error is the format's own). The decode step is timed on
 this machine; kernels for the GPU targets are compiled and, where ptxas is found,
-assembled.
+assembled, and the kernels for sm_80 are run in the simulator.
 
     python demo.py [--data DIR] [--build-dir build] [--format kivi4 ...]
 """
@@ -66,6 +66,19 @@ def decode_time(fmt: str, dtype: type = np.float16, tokens: int = 8192) -> float
     return statistics.median(times[layers:])
 
 
+def simulate(spec: kv.AttentionSpec, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> str:
+    """Runs the sm_80 kernels (append, seal, attend, read) in the simulator with every check on."""
+    cache = kv.PagedCache(spec, capacity_tokens=len(k) + 256, device="sim:sm_80")
+    seq = cache.new_sequence()
+    cache.append(seq, k, v)
+    out, _ = cache.attend(q, [seq])
+    want, _ = kv.reference.attention(q, *cache.read(seq))
+    error = np.linalg.norm(np.asarray(out, np.float64) - want) / np.linalg.norm(want)
+    if error > 2e-3:
+        raise SystemExit(f"{spec.format}: the simulated kernel is off by {error:.1e}, expected at most 2e-3")
+    return "simulated"
+
+
 def compile_targets(spec: kv.AttentionSpec, out: Path, name: str):
     """PTX of every target, written to `out`: sizes, compile seconds, how it was checked, files."""
     sizes, checks, files = {}, set(), []
@@ -108,6 +121,7 @@ def main() -> None:
         step = decode_time(fmt)
         name = fmt if fmt.isalnum() else "mixed" + str(len(rows))
         sizes, seconds, check, written = compile_targets(spec, out, name)
+        check += "+" + simulate(spec, q[-1:], k[-400:], v[-400:])
         base = base or (bytes_per_token, step)
         files += written
         row = {

@@ -1,6 +1,7 @@
 //===- Cache.cpp - Sequences, sharing and truncation ----------------------===//
 
 #include "Cache.h"
+#include "ThreadPool.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,6 +41,8 @@ static Error copyScales(const float *given, int64_t heads, bool used,
 }
 
 Error KvCache::init(const KvCacheOptions &options) {
+  if (Error e = checkThreadsFromEnvironment())
+    return e;
   int64_t tokens = options.capacity_tokens;
   if (tokens < 1 || pagesFor(tokens) > (int64_t(1) << 30))
     return invalid("capacity_tokens is ", tokens, ", expected 1 to ",

@@ -123,14 +123,29 @@ static std::mutex &poolMutex() {
 static Pool *thePool = nullptr;
 static int64_t requested = 0;
 
+// The whole text as a number from 1, or 0.
+static int64_t threadCount(const char *text) {
+  char *end = nullptr;
+  long n = std::strtol(text, &end, 10);
+  return end != text && *end == 0 && n > 0 ? std::min<long>(n, 1024) : 0;
+}
+
+Error kvcache::rt::checkThreadsFromEnvironment() {
+  const char *text = std::getenv("KVCACHE_NUM_THREADS");
+  if (!text || threadCount(text))
+    return {};
+  return invalid("KVCACHE_NUM_THREADS is '", text,
+                 "', expected a number of threads from 1");
+}
+
 static int64_t threadsFromEnvironment() {
-  for (const char *name : {"KVCACHE_NUM_THREADS", "OMP_NUM_THREADS"})
-    if (const char *text = std::getenv(name)) {
-      char *end = nullptr;
-      long n = std::strtol(text, &end, 10);
-      if (end != text && n > 0)
-        return std::min<long>(n, 1024);
-    }
+  if (const char *text = std::getenv("KVCACHE_NUM_THREADS"))
+    if (int64_t n = threadCount(text))
+      return n;
+  // OpenMP's own may be a list, one number per level of nesting.
+  if (const char *text = std::getenv("OMP_NUM_THREADS"))
+    if (long n = std::strtol(text, nullptr, 10); n > 0)
+      return std::min<long>(n, 1024);
   return std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 

@@ -7,6 +7,8 @@
 #ifndef KVCACHE_RUNTIME_LIB_THREADPOOL_H
 #define KVCACHE_RUNTIME_LIB_THREADPOOL_H
 
+#include "Status.h"
+
 #include <cstdint>
 #include <type_traits>
 
@@ -14,6 +16,8 @@ namespace kvcache::rt {
 
 /// The number of threads that work is spread over (the caller included).
 int64_t numThreads();
+/// What is wrong with KVCACHE_NUM_THREADS, if it is set.
+Error checkThreadsFromEnvironment();
 /// 0: as the environment says.
 void setNumThreads(int64_t threads);
 

@@ -197,3 +197,11 @@ def test_threads_by_environment() -> None:
             text=True,
         )
         assert run.stdout.strip() == want, run.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "2x"])
+def test_threads_environment_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("KVCACHE_NUM_THREADS", text)
+    spec = kv.AttentionSpec(q_heads=1, kv_heads=1, head_dim=64, format="f16")
+    with pytest.raises(ValueError, match=f"KVCACHE_NUM_THREADS is '{text}'"):
+        kv.PagedCache(spec, capacity_tokens=64)

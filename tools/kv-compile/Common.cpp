@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 
 using namespace kvcache;
 using namespace kvcache::compile;
@@ -19,6 +20,12 @@ static std::optional<FormatError> writeThrough(const std::string &path,
 
 std::optional<FormatError> compile::writeFile(const std::string &path,
                                               const std::string &bytes) {
+  if (path == "-") {
+    std::cout.write(bytes.data(), std::streamsize(bytes.size()));
+    if (std::cout.flush())
+      return std::nullopt;
+    return FormatError{"cannot write to the standard output"};
+  }
   std::error_code unknown;
   std::filesystem::file_status status = std::filesystem::status(path, unknown);
   if (std::filesystem::is_other(status))

@@ -20,7 +20,7 @@ std::string compile::usage() {
 
 Compiles attention over a key/value cache.
 
-  -o OUT               where to write; a folder for --emit=package
+  -o OUT               where to write (-: stdout); a folder for --emit=package
   --target=TARGET      )" +
          targetList() + R"(
   --emit=KIND          ptx, cubin (GPU); obj (x86-64); llvm, package
@@ -263,6 +263,9 @@ static std::optional<FormatError> readAll(const Flags &flags,
   options.schedule = flags.get("schedule");
   if (options.output.empty() && !options.report)
     return FormatError{"expected '-o OUT' or '--report'"};
+  if (options.output == "-" && options.report)
+    return FormatError{"'-o -' and '--report' both write to the standard "
+                       "output; give '-o' a file"};
   if (options.input.empty())
     return readSpec(flags, options.spec);
   for (const char *name : kSpecFlags)

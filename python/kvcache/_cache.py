@@ -13,10 +13,10 @@ from kvcache._compile import compile
 from kvcache._spec import AttentionSpec
 
 
-def _target_of(device: Any) -> str:
-    """The target that a device runs kernels of."""
+def _target_of(device: Any) -> tuple[str, str]:
+    """The target that a device runs kernels of, and its mma model ("sim:sm_80,mma=a100")."""
     if device == "cpu":
-        return "x86-64"
+        return "x86-64", "exact"
     if isinstance(device, str) and (device == "cuda" or device.startswith("cuda:")):
         raise _native.DeviceError(
             f"device '{device}' needs a launcher of CUDA kernels, which this build does not have; "
@@ -24,10 +24,10 @@ def _target_of(device: Any) -> str:
         )
     if not isinstance(device, str) or not device.startswith("sim:"):
         raise ValueError(f"device is {device!r}, expected 'cpu', 'sim:sm_80' (or another target) or 'cuda'")
-    target = device.removeprefix("sim:")
+    target, _, model = device.removeprefix("sim:").partition(",mma=")
     if not _native.is_gpu(target):
         raise ValueError(f"device is {device!r}, but {target} is no GPU; expected 'sim:sm_80' or the like")
-    return target
+    return target, model or "exact"
 
 
 class PagedCache:
@@ -35,6 +35,8 @@ class PagedCache:
 
     `capacity_tokens` gives ceil(capacity_tokens / page) pages. `k_scale` and
     `v_scale` (scalar or [kv_heads]) are the static scales of `tensor` encodings.
+    Devices: "cpu"; "sim:sm_80" (any GPU target) runs the PTX in the simulator, with the
+    accumulation of a chip's mma by "sim:sm_80,mma=a100" (or ada, h100; default exact).
     The kernel is compiled (`schedule` as for `compile`), or is `kernel`, a package
     that `kvcache.load` loaded.
     """
@@ -52,14 +54,14 @@ class PagedCache:
     ) -> None:
         if not isinstance(spec, AttentionSpec):
             raise ValueError(f"spec is a {type(spec).__name__}, expected a kvcache.AttentionSpec")
-        target = _target_of(device)
+        target, mma_model = _target_of(device)
         capacity = integer(capacity_tokens, "capacity_tokens", 1)
         self.spec = spec
         self.device = device
         self._dtype = DTYPES[spec.dtype]
         scales = [self._static_scale(s, n) for s, n in ((k_scale, "k_scale"), (v_scale, "v_scale"))]
         if kernel is None:
-            kernel = compile(spec, target, schedule=schedule)._runtime()
+            kernel = compile(spec, target, schedule=schedule)._runtime(mma_model)
         elif isinstance(kernel, _native.Kernel) and schedule is None and device == "cpu":
             kernel.check_fits(spec._native)
         else:

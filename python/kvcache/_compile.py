@@ -40,7 +40,7 @@ class Kernel:
         self._gpu: dict[str, Any] | None = json.loads(blob) if _native.is_gpu(target) else None
         self._cubin: bytes | None = None
         self._report: dict[str, Any] | None = None
-        self._loaded: Any = None
+        self._loaded: dict[str, Any] = {}  # by mma model
         self._lock = threading.Lock()
 
     def _of_gpu(self, what: str) -> dict[str, Any]:
@@ -95,15 +95,16 @@ class Kernel:
         _native.write_gpu_package(self.spec._native, self.target, self._schedule, str(folder))
         return sorted(folder.iterdir())
 
-    def _runtime(self) -> Any:
+    def _runtime(self, mma_model: str = "exact") -> Any:
         """The kernel ready to run: linked into this process, or in the simulator (GPU targets)."""
         with self._lock:
-            if self._loaded is None:
+            if mma_model not in self._loaded:
                 if self._gpu is None:
-                    self._loaded = _native.load_cpu(self._blob)
+                    loaded = _native.load_cpu(self._blob)
                 else:
-                    self._loaded = _native.load_sim(self.spec._native, self.target, self._schedule)
-            return self._loaded
+                    loaded = _native.load_sim(self.spec._native, self.target, self._schedule, mma_model)
+                self._loaded[mma_model] = loaded
+            return self._loaded[mma_model]
 
     def __repr__(self) -> str:
         return f"<kvcache.Kernel {self.target} {self.spec}>"

@@ -65,8 +65,10 @@ void kvcache::python::bindGpuCompiler(nb::module_ &m) {
         });
   m.def("assemble", &assemble);
   m.def("load_sim", [](const KernelSpec &spec, const std::string &target,
-                       const std::string &schedule) {
-    KvKernel *loaded = unwrap(loadOnSimulator(compile(spec, target, schedule)));
+                       const std::string &schedule,
+                       const std::string &mmaModel) {
+    KvKernel *loaded =
+        unwrap(loadOnSimulator(compile(spec, target, schedule), mmaModel));
     // The class keeps a reference of its own.
     nb::capsule raw(loaded, [](void *p) noexcept {
       kvcache_kernel_release(static_cast<KvKernel *>(p));

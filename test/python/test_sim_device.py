@@ -37,11 +37,16 @@ def _spec(rng: np.random.Generator) -> kv.AttentionSpec:
     )
 
 
-@pytest.mark.parametrize("point", range(16))
+# Half of the points with the accumulation of a chip's own mma.
+MODELS = ["", "", "", ",mma=a100", ",mma=ada", ",mma=h100"]
+
+
+@pytest.mark.parametrize("point", range(120))
 def test_random_caches_on_the_simulator(point: int) -> None:
     rng = np.random.default_rng([90210, point])
     spec = _spec(rng)
-    cache = kv.PagedCache(spec, 2048, device="sim:sm_80")
+    device = ["sim:sm_80", "sim:sm_89", "sim:sm_90"][point % 3] + MODELS[point % len(MODELS)]
+    cache = kv.PagedCache(spec, 2048, device=device)
     model = make_model(spec, *[np.ones(spec.kv_heads, np.float32)] * 2)
     dtype = DTYPES[spec.dtype]
 
@@ -104,6 +109,7 @@ def test_what_the_simulator_device_refuses() -> None:
     assert (cache.dump(seq), cache.stats()) == before
     for device, message in (
         ("sim:sm_75", "'sm_75'"),
+        ("sim:sm_80,mma=v100", "unknown mma model 'v100', expected exact, a100, ada or h100"),
         ("sim:", "''"),
         ("sim:x86-64", "is no GPU"),
         (3, "device is 3"),

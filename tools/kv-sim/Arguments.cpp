@@ -266,14 +266,8 @@ static uint32_t parseChecks(const std::string &s) {
 }
 
 static sim::MmaModel parseModel(const std::string &s) {
-  if (s == "exact")
-    return sim::MmaModel::Exact;
-  if (s == "a100")
-    return sim::MmaModel::A100;
-  if (s == "ada")
-    return sim::MmaModel::Ada;
-  if (s == "h100")
-    return sim::MmaModel::H100;
+  if (auto model = sim::parseMmaModel(s))
+    return *model;
   throw Error("error: unknown mma model '" + s +
               "', expected exact, a100, ada or h100");
 }

@@ -12,13 +12,17 @@
 #include "kvcache/Compiler/GpuCompiler.h"
 #include "kvcache/runtime.h"
 
+#include <string_view>
+
 namespace kvcache {
 
 /// The numbers of a GPU kernel as the runtime knows them.
 KvKernelInfo kernelInfo(const GpuKernel &kernel);
 
-/// A runtime kernel (one reference, the caller's) that the simulator runs.
-Expected<KvKernel *> loadOnSimulator(const GpuKernel &kernel);
+/// A runtime kernel (one reference, the caller's) that the simulator runs, with
+/// the accumulation of mma as `mmaModel` has it: exact, a100, ada or h100.
+Expected<KvKernel *> loadOnSimulator(const GpuKernel &kernel,
+                                     std::string_view mmaModel = "exact");
 
 } // namespace kvcache
 

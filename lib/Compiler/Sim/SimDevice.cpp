@@ -14,6 +14,7 @@ namespace {
 struct Device {
   std::shared_ptr<const sim::Module> module;
   std::vector<Launch> launches;
+  sim::MmaModel mmaModel;
   std::string message; ///< of the last failure
 };
 
@@ -79,6 +80,7 @@ static KvStatus run(void *context, const KvLaunchRequest *request,
                          : request->items;
     simulated.grid = {blocks, 1, 1};
     simulated.block = {launch->block, 1, 1};
+    simulated.mmaModel = device.mmaModel;
     sim::Result result =
         sim::runKernel(*device.module, simulated, buffers, args);
     if (!result.violation)
@@ -104,8 +106,14 @@ KvKernelInfo kvcache::kernelInfo(const GpuKernel &kernel) {
   return info;
 }
 
-Expected<KvKernel *> kvcache::loadOnSimulator(const GpuKernel &kernel) {
+Expected<KvKernel *> kvcache::loadOnSimulator(const GpuKernel &kernel,
+                                              std::string_view mmaModel) {
+  std::optional<sim::MmaModel> model = sim::parseMmaModel(mmaModel);
+  if (!model)
+    return FormatError{"unknown mma model '" + std::string(mmaModel) +
+                       "', expected exact, a100, ada or h100"};
   auto device = std::make_unique<Device>();
+  device->mmaModel = *model;
   device->launches = kernel.launches;
   try {
     device->module = sim::Module::parse(

@@ -22,6 +22,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvcache::sim {
@@ -50,6 +51,15 @@ enum Check : uint32_t {
 
 /// How matrix products are accumulated; see sim/README.md.
 enum class MmaModel : uint8_t { Exact, A100, Ada, H100 };
+
+/// "exact", "a100", "ada" or "h100".
+inline std::optional<MmaModel> parseMmaModel(std::string_view name) {
+  constexpr std::string_view names[] = {"exact", "a100", "ada", "h100"};
+  for (uint8_t i = 0; i < 4; ++i)
+    if (name == names[i])
+      return MmaModel(i);
+  return std::nullopt;
+}
 
 /// Device memory made from `data`. 256-byte aligned on the device.
 struct Buffer {

@@ -55,6 +55,14 @@ static Act execShfl(Ctx &c, const Instr &I, uint32_t m) {
   return members.next();
 }
 
+// "d" or "d|p": a 32-bit destination with the predicate that may follow it.
+static std::pair<Opnd, Opnd> dstAndPredicate(Decoder &D) {
+  const Operand &d = D.op(0);
+  if (d.kind != Operand::Pair)
+    return {D.dst(d, 4), D.scratch(0)};
+  return {D.dst(d.elems[0], 4), D.dst(d.elems[1], 0)};
+}
+
 static void decodeShfl(Decoder &D, Instr &I) {
   I.b = D.take("sync");
   std::string mode = D.oneOf({"up", "down", "bfly", "idx"});
@@ -65,15 +73,7 @@ static void decodeShfl(Decoder &D, Instr &I) {
   I.a = mode == "up" ? Up : mode == "down" ? Down : mode == "bfly" ? Bfly : Idx;
   D.type();
   D.needOps(5, 5);
-  const Operand &d = D.op(0);
-  Opnd r, p;
-  if (d.kind == Operand::Pair) {
-    r = D.dst(d.elems[0], 4);
-    p = D.dst(d.elems[1], 0);
-  } else {
-    r = D.dst(d, 4);
-    p = D.scratch(0);
-  }
+  auto [r, p] = dstAndPredicate(D);
   I.fn = execShfl;
   I.shadow = nullptr;
   I.cls = OpClass::WarpOp;
@@ -159,15 +159,7 @@ static void decodeMatch(Decoder &D, Instr &I) {
     D.error("'match' needs .sync");
   std::string t = D.type();
   D.needOps(3, 3);
-  const Operand &d = D.op(0);
-  Opnd r, p;
-  if (d.kind == Operand::Pair) {
-    r = D.dst(d.elems[0], 4);
-    p = D.dst(d.elems[1], 0);
-  } else {
-    r = D.dst(d, 4);
-    p = D.scratch(0);
-  }
+  auto [r, p] = dstAndPredicate(D);
   I.fn = typeSize(t) == 8 ? execMatch<uint64_t> : execMatch<uint32_t>;
   I.shadow = nullptr;
   I.cls = OpClass::WarpOp;

@@ -146,7 +146,20 @@ func.func @attend(%q: tensor<?x2x8xf32>, %k: tensor<?x1x?x8xf32>, %n: tensor<?xi
     tensor<?x1x?x8xf32>, tensor<?x1x?x8xf32> -> tensor<?x2x8xf32>, tensor<?x2xf32>
   return %o : tensor<?x2x8xf32>
 }
+!external = !kvcache.cache<kv = 1, d = 8, open = f16, #kvcache.format<"key=f16,page=8">, #kvcache.external<
+  key = f16, codes(0, affine_map<(p, t, h, c) -> (p, 0, t, h, c)>),
+  value = f16, codes(0, affine_map<(p, t, h, c) -> (p, 1, t, h, c)>), table = raw>>
+func.func @external(%q: tensor<?x2x8xf16>, %i: tensor<?xi32>, %p: tensor<3x2x8x1x8xf16>, %t: tensor<2x1xi32>,
+                    %n: tensor<2xi32>) -> tensor<?x2x8xf16> {
+  %c = kvcache.view pools(%p : tensor<3x2x8x1x8xf16>) table(%t : tensor<2x1xi32>) lengths(%n : tensor<2xi32>)
+    -> !external
+  %o, %l = kvcache.attention %q, %c q_indptr(%i : tensor<?xi32>) : tensor<?x2x8xf16>, !external
+    -> tensor<?x2x8xf16>, tensor<?x2xf32>
+  return %o : tensor<?x2x8xf16>
+}
 """
+
+EXTERNAL = [np.ones((3, 2, 8, 1, 8), np.float16), np.int32([[0], [2]]), np.int32([3, 4])]
 
 
 def ones(*shape, dtype=np.float32):
@@ -169,6 +182,11 @@ def ones(*shape, dtype=np.float32):
         ("merge", [ones(3, 8), ones(2, 8), ones(3)], "a size is 2, expected 3"),
         ("attend", [ones(2, 2, 8), ones(3, 1, 5, 8), ones(3, dtype=np.int32)], "query rows 2 to 3"),
         ("attend", [ones(3, 2, 8), ones(3, 1, 5, 8), ones(2, dtype=np.int32)], "a size is 2, expected 3"),
+        (
+            "external",
+            [np.ones((2, 2, 8), np.float16), np.int32([0, 2]), *EXTERNAL],
+            "a size is 2, expected 3",
+        ),
         ("attend", [ones(1, 2, 8), ones(1, 1, 5, 8), np.int32([6])], "6 tokens, the tensors have room for 5"),
         ("attend", [ones(1, 2, 8), ones(1, 1, 5, 8), np.int32([-1])], "length -1, expected 0 or more"),
     ],
@@ -177,3 +195,8 @@ def test_dynamic_sizes_that_do_not_fit(entry, args, message):
     with pytest.raises(KvRunError) as error:
         kv_run(DYNAMIC, entry, args, 1)
     assert message in str(error.value)
+
+
+def test_dynamic_sizes_that_fit_an_external_layout():
+    args = [np.ones((2, 2, 8), np.float16), np.int32([0, 1, 2]), *EXTERNAL]
+    assert (kv_run(DYNAMIC, "external", args, 1)[0] == 1).all()

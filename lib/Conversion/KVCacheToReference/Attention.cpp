@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Lowerings.h"
+#include "kvcache/Conversion/KVCacheToReference/Queries.h"
 #include "kvcache/Dialect/KVCache/Utils/Utils.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -20,54 +21,6 @@ using namespace mlir;
 static constexpr double kInf = std::numeric_limits<double>::infinity();
 
 namespace {
-/// Where query rows of a sequence are, in q, out and lse.
-class Queries {
-public:
-  Queries(Emitter &e, AttentionOp op)
-      : q(op.getQ()), indptr(op.getQIndptr()),
-        dims(layoutDims(op.getLayout(), 4)),
-        rank(cast<RankedTensorType>(q.getType()).getRank()) {}
-
-  /// Rows [begin, end) of a sequence; within q whatever q_indptr holds.
-  std::pair<Value, Value> rows(Emitter &e, Value seq) {
-    if (rank == 4)
-      return {e.index(0), e.dim(q, dims.token)};
-    Value begin = seq, end = e.add(seq, e.index(1));
-    if (indptr) {
-      begin = e.toIndex(e.extract(indptr, seq));
-      end = e.toIndex(e.extract(indptr, end));
-    }
-    Value all = e.dim(q, 0);
-    Value ok = e.both(e.both(e.le(e.index(0), begin), e.le(begin, end)),
-                      e.le(end, all));
-    emitCheck(e, ok, Check::QueryRows, {seq, begin, end, all});
-    return {e.select(ok, begin, e.index(0)), e.select(ok, end, e.index(0))};
-  }
-  /// The sequences to attend to: none if q or q_indptr do not fit them.
-  Value fitting(Emitter &e, Value sequences) {
-    Value ok = e.boolean(true);
-    if (rank == 4)
-      ok = checkSizes(e, ok, e.dim(q, 0), sequences);
-    else if (indptr)
-      ok = checkSizes(e, ok, e.dim(indptr, 0), e.add(sequences, e.index(1)));
-    return e.select(ok, sequences, e.index(0));
-  }
-  /// Indices without the channel: of lse, and (reordered) of out and q.
-  Values at(Value seq, Value row, Value head) const {
-    if (rank == 3)
-      return {row, head};
-    Values v(3);
-    v[0] = seq;
-    v[dims.head] = head;
-    v[dims.token] = row;
-    return v;
-  }
-
-  Value q, indptr;
-  LayoutDims dims;
-  int64_t rank;
-};
-
 /// One query row against one sequence.
 struct RowContext {
   Value seq, row, head, kvHead;
@@ -296,7 +249,7 @@ static Value firstVisible(Emitter &e, AttentionOp op, Value i) {
 }
 
 Values kvcache::lowerAttention(Emitter &e, AttentionOp op, Source &source) {
-  Queries queries(e, op);
+  Queries queries(op);
   bool topLeft = op.getCausal() && *op.getCausal() == Causal::TopLeft;
   auto fill = [&](Value result, TypedAttr value) {
     auto type = cast<RankedTensorType>(result.getType());

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "CallKernel.h"
+#include "kvcache/Conversion/KVCacheToReference/Queries.h"
 #include "kvcache/Dialect/KVCache/Utils/Utils.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -22,15 +23,11 @@ public:
   ExternalAttend(Emitter &e, AttentionOp op, Source &source,
                  const KernelSpec &spec)
       : e(e), op(op), source(source), spec(spec), f32Type(e.getF32Type()),
-        dims(layoutDims(op.getLayout(), 4)),
-        rank(cast<RankedTensorType>(op.getQ().getType()).getRank()) {}
+        queryRows(op) {}
 
   Values run();
 
 private:
-  /// Indices of (sequence, row, head) in q, out and lse.
-  Values at(Value seq, Value row, Value head) const;
-  std::pair<Value, Value> rows(Value seq);
   Value filled(ArrayRef<int64_t> shape, float value);
   Values sequence(Value seq, ValueRange outs);
   Values kvHead(Value seq, Value row, Value head, Value lo, Value hi, Value i,
@@ -49,38 +46,10 @@ private:
   Source &source;
   const KernelSpec &spec;
   FloatType f32Type;
-  LayoutDims dims;
-  int64_t rank;
+  Queries queryRows;
   Value slopes;
 };
 } // namespace
-
-Values ExternalAttend::at(Value seq, Value row, Value head) const {
-  if (rank == 3)
-    return {row, head};
-  Values v(3);
-  v[0] = seq;
-  v[dims.head] = head;
-  v[dims.token] = row;
-  return v;
-}
-
-/// Rows of a sequence; none if q_indptr is not within q.
-std::pair<Value, Value> ExternalAttend::rows(Value seq) {
-  Value q = op.getQ(), indptr = op.getQIndptr(), zero = e.index(0);
-  if (rank == 4)
-    return {zero, e.dim(q, dims.token)};
-  Value begin = seq, end = e.add(seq, e.index(1));
-  if (indptr) {
-    begin = e.toIndex(e.extract(indptr, seq));
-    end = e.toIndex(e.extract(indptr, end));
-  }
-  Value all = e.dim(q, 0);
-  Value ok =
-      e.both(e.both(e.le(zero, begin), e.le(begin, end)), e.le(end, all));
-  emitCheck(e, ok, Check::QueryRows, {seq, begin, end, all});
-  return {e.select(ok, begin, zero), e.select(ok, end, zero)};
-}
 
 /// A small f32 tensor, all `value`.
 Value ExternalAttend::filled(ArrayRef<int64_t> shape, float value) {
@@ -100,7 +69,7 @@ Value ExternalAttend::queries(Value seq, Value row, Value head) {
   auto type = RankedTensorType::get({spec.group(), spec.headDim}, f32Type);
   return e.loops(sizes, e.empty(type, sizes),
                  [&](ValueRange where, ValueRange a) -> Values {
-                   Values from = at(seq, row, headOf(head, where[0]));
+                   Values from = queryRows.at(seq, row, headOf(head, where[0]));
                    from.push_back(where[1]);
                    Value x = e.toFloat(e.extract(op.getQ(), from), f32Type);
                    return {e.insert(x, a[0], where)};
@@ -186,7 +155,7 @@ Values ExternalAttend::kvHead(Value seq, Value row, Value head, Value lo,
         Value l = e.extract(state[1], g);
         Value none = e.cmp(arith::CmpFPredicate::OEQ, l, e.f32(0));
         Value divisor = e.select(none, e.f32(1), l);
-        Values where = at(seq, row, headOf(head, g));
+        Values where = queryRows.at(seq, row, headOf(head, g));
         Value out = e.loop(e.index(0), e.index(spec.valueDim), a[0],
                            [&](Value c, ValueRange o) -> Values {
                              Values to = where;
@@ -202,7 +171,7 @@ Values ExternalAttend::kvHead(Value seq, Value row, Value head, Value lo,
 }
 
 Values ExternalAttend::sequence(Value seq, ValueRange outs) {
-  auto [begin, end] = rows(seq);
+  auto [begin, end] = queryRows.rows(e, seq);
   Value zero = e.index(0), one = e.index(1);
   auto first = [&](Value i) {
     return spec.windowLeft ? e.maxS(e.sub(i, e.index(*spec.windowLeft)), zero)
@@ -254,7 +223,7 @@ Values ExternalAttend::run() {
       start(op.getOut(), e.index(spec.valueDim), e.getFloatAttr(element, 0.0)),
       start(op.getLse(), Value(),
             e.getF32FloatAttr(-std::numeric_limits<float>::infinity()))};
-  return e.loop(e.index(0), source.sequences(e), outs,
+  return e.loop(e.index(0), queryRows.fitting(e, source.sequences(e)), outs,
                 [&](Value seq, ValueRange a) { return sequence(seq, a); });
 }
 

@@ -74,11 +74,24 @@ static void buildNormalForm(OpPassManager &pm, ModuleOp module) {
   rest.addPass(createCSEPass());
 }
 
+LogicalResult kvcache::import::normalise(ModuleOp module, PipelineRunner run) {
+  if (failed(stablehlo::lowerToLinalg(module)))
+    return failure();
+  OpPassManager normal(ModuleOp::getOperationName());
+  buildNormalForm(normal, module);
+  return run(normal);
+}
+
 /// Concatenations are kept until here because recognition reads them.
-static LogicalResult finish(ModuleOp module) {
+LogicalResult kvcache::import::finish(ModuleOp module, PipelineRunner run) {
   RewritePatternSet patterns(module.getContext());
   tensor::populateDecomposeTensorConcatPatterns(patterns);
-  return applyPatternsGreedily(module, std::move(patterns));
+  if (failed(applyPatternsGreedily(module, std::move(patterns))))
+    return failure();
+  OpPassManager clean(ModuleOp::getOperationName());
+  clean.addPass(createCanonicalizerPass());
+  clean.addPass(createCSEPass());
+  return run(clean);
 }
 
 static std::string locationText(Location loc) {
@@ -90,6 +103,20 @@ static std::string locationText(Location loc) {
   else
     os << loc;
   return text;
+}
+
+llvm::json::Object kvcache::import::reportEntry(func::FuncOp function,
+                                                const Candidate &candidate) {
+  llvm::json::Object entry = candidate.attributes;
+  entry["function"] = function.getName();
+  entry["location"] = locationText(candidate.location);
+  entry["fused"] = candidate.fused;
+  entry["reason"] = candidate.reason;
+  return entry;
+}
+
+bool kvcache::import::hasCacheOps(ModuleOp module) {
+  return contains<KVCacheDialect>(module);
 }
 
 static LogicalResult writeReport(ModuleOp module, StringRef path,
@@ -110,50 +137,32 @@ struct ImportPass : kvcache::import::impl::ImportPassBase<ImportPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     llvm::json::Array entries;
+    auto run = [&](OpPassManager &pm) { return runPipeline(pm, module); };
     // A file of kvcache ops was written for us: it stays as it is.
-    if (contains<KVCacheDialect>(module)) {
-      if (!report.empty() &&
-          failed(writeReport(module, report, std::move(entries))))
-        signalPassFailure();
-      return;
-    }
-    if (failed(stablehlo::lowerToLinalg(module)))
+    bool isOurs = hasCacheOps(module);
+    if (!isOurs && failed(normalise(module, run)))
       return signalPassFailure();
-    OpPassManager normal(ModuleOp::getOperationName());
-    buildNormalForm(normal, module);
-    if (failed(runPipeline(normal, module)))
-      return signalPassFailure();
-    if (fuse)
+    if (!isOurs && fuse)
       for (auto function : module.getOps<func::FuncOp>())
         recogniseIn(function, entries);
     if (!report.empty() &&
         failed(writeReport(module, report, std::move(entries))))
       return signalPassFailure();
-    if (failed(finish(module)))
-      return signalPassFailure();
-    OpPassManager clean(ModuleOp::getOperationName());
-    clean.addPass(createCanonicalizerPass());
-    clean.addPass(createCSEPass());
-    if (failed(runPipeline(clean, module)))
+    if (!isOurs && failed(finish(module, run)))
       signalPassFailure();
   }
 
   void recogniseIn(func::FuncOp function, llvm::json::Array &entries) {
-    for (Candidate &candidate : recognise(function)) {
+    for (const Candidate &candidate : recognise(function)) {
       (candidate.fused ? numFused : numRefused) += 1;
-      llvm::json::Object entry = std::move(candidate.attributes);
       std::string attributes;
-      if (!entry.empty())
-        attributes =
-            llvm::formatv(" {0}", llvm::json::Value(llvm::json::Object(entry)));
+      if (!candidate.attributes.empty())
+        attributes = llvm::formatv(" {0}", llvm::json::Value(llvm::json::Object(
+                                               candidate.attributes)));
       emitRemark(candidate.location)
           << (candidate.fused ? "fused attention" : "attention left alone: ")
           << (candidate.fused ? attributes : candidate.reason);
-      entry["function"] = function.getName();
-      entry["location"] = locationText(candidate.location);
-      entry["fused"] = candidate.fused;
-      entry["reason"] = candidate.reason;
-      entries.push_back(std::move(entry));
+      entries.push_back(reportEntry(function, candidate));
     }
   }
 };

@@ -53,7 +53,11 @@ std::vector<Candidate> kvcache::import::recognise(func::FuncOp function) {
       candidate.attributes =
           candidate.fused ? rewriter.attributes() : llvm::json::Object();
       if (candidate.fused) {
-        rewriter.build();
+        // Who follows values through the graph knows them by this attribute.
+        Attribute source = root->getAttr(kSourceAttr);
+        Value result = rewriter.build();
+        if (source)
+          result.getDefiningOp()->setAttr(kSourceAttr, source);
         eraseDead(root, dead);
       }
     }

@@ -343,7 +343,7 @@ Value Rewriter::scatterBack(ImplicitLocOpBuilder &b, Value out) {
   return reshape(b, back, type.getShape());
 }
 
-void Rewriter::build() {
+Value Rewriter::build() {
   Operation *root = m.root.getDefiningOp();
   ImplicitLocOpBuilder b(root->getLoc(), root);
   Digits heads = kv;
@@ -373,5 +373,7 @@ void Rewriter::build() {
       Value(), sinks, b.getF64FloatAttr(m.scale), causal, window, softcap,
       DenseF32ArrayAttr(), DenseI64ArrayAttr(),
       EmptyRowsAttr::get(b.getContext(), emptyRows));
-  m.root.replaceAllUsesWith(scatterBack(b, attention.getOut()));
+  Value result = scatterBack(b, attention.getOut());
+  m.root.replaceAllUsesWith(result);
+  return result;
 }

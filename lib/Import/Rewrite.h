@@ -22,8 +22,9 @@ public:
 
   /// Everything that can fail; nothing is built yet.
   bool plan();
-  /// Builds the attention before the root and replaces the root's value.
-  void build();
+  /// Builds the attention before the root and replaces the root's value; the
+  /// replacement.
+  mlir::Value build();
 
   std::string reason;
   llvm::json::Object attributes();

@@ -83,6 +83,14 @@ def test_bits(tmp_path, op):
     np.testing.assert_array_equal(o, pair.sum(-1))
 
 
+def test_fortran_order_is_refused(tmp_path):
+    words = np.asfortranarray(np.zeros((16, 32), np.uint8))
+    path = tmp_path / "k.ptx"
+    path.write_text(BODY.format(form="m16n8k32.row.col.s32.s8.s8.s32"))
+    r = run(tmp_path, path, "k", "1", "32", [In(words), In(words), In(words)])
+    assert r.code == 1 and "Fortran order" in r.stderr
+
+
 def test_python_interface(tmp_path, monkeypatch):
     monkeypatch.setenv("KVCACHE_SIM", tool())
     spec = importlib.util.spec_from_file_location("sim", HERE.parents[1] / "python" / "kvcache" / "sim.py")

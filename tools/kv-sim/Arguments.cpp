@@ -91,6 +91,12 @@ static size_t addFile(CommandLine &cl, const std::string &spec) {
     f.path = path;
     f.bytes = readFile(path);
     f.dataOffset = npyHeader(f.bytes);
+    std::string header(f.bytes.begin(),
+                       f.bytes.begin() + ptrdiff_t(f.dataOffset));
+    if (header.find("'fortran_order': True") != std::string::npos)
+      throw Error("error: '" + path +
+                  "' is in Fortran order, expected C order: save "
+                  "np.ascontiguousarray(array)");
     cl.files.push_back(std::move(f));
   }
   cl.files[it->second].out |= out;

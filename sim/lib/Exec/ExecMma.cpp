@@ -18,7 +18,9 @@ struct MmaExt {
   std::vector<Slot> sa, sb, sc, sd;
   bool satfinite = false, andPopc = false, sparse = false;
   int selector = 0;
-  int kA; ///< stored columns of A: k, or k/2 when sparse
+  bool ordered = true; ///< metadata indices ascend
+  int kA;              ///< stored columns of A: k, or k/2 when sparse
+  int batch = 1;       ///< products at once: 4 of m8n8k4 on f16
 };
 
 //===----------------------------------------------------------------------===//
@@ -125,31 +127,35 @@ static uint32_t raw32(Ctx &c, const Opnd *o, const Slot &s, int bits) {
   return bits >= 32 ? v : v & ((1u << bits) - 1);
 }
 
-static void runF32(Ctx &c, const Instr &I, const MmaExt &x) {
+/// Product `p` of the batch.
+static void runF32(Ctx &c, const Instr &I, const MmaExt &x, int p) {
   const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB, *E = C + x.nC;
   bool fl = c.grid->launch.flushSubnormals;
-  std::vector<float> a(size_t(x.m) * x.k, 0.0f), b(size_t(x.k) * x.n),
-      acc(size_t(x.m) * x.n);
+  int na = x.m * x.kA, nb = x.k * x.n, nc = x.m * x.n;
+  const Slot *sa = &x.sa[size_t(p * na)], *sb = &x.sb[size_t(p * nb)],
+             *sc = &x.sc[size_t(p * nc)], *sd = &x.sd[size_t(p * nc)];
+  std::vector<float> a(static_cast<size_t>(na)), b(static_cast<size_t>(nb)),
+      acc(static_cast<size_t>(nc));
   int ab = elemBits(x.a), bb = elemBits(x.b);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, c.in<uint32_t>(*E),
-                 cols);
-  for (int r = 0; r < x.m; ++r)
-    for (int i = 0; i < x.kA; ++i) {
-      int k = x.sparse ? cols[r * x.kA + i] : i;
-      a[r * x.k + k] = decodeElem(x.a, raw32(c, A, x.sa[r * x.kA + i], ab), fl);
-    }
-  for (int i = 0; i < x.k * x.n; ++i)
-    b[i] = decodeElem(x.b, raw32(c, B, x.sb[i], bb), fl);
-  for (int i = 0; i < x.m * x.n; ++i) {
-    uint32_t v = raw32(c, C, x.sc[i], elemBits(x.c));
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, x.ordered,
+                 c.in<uint32_t>(*E), cols);
+  for (int i = 0; i < na; ++i)
+    a[i] = decodeElem(x.a, raw32(c, A, sa[i], ab), fl);
+  for (int i = 0; i < nb; ++i)
+    b[i] = decodeElem(x.b, raw32(c, B, sb[i], bb), fl);
+  for (int i = 0; i < nc; ++i) {
+    uint32_t v = raw32(c, C, sc[i], elemBits(x.c));
     acc[i] = x.c == Elem::F16 ? f16ToF32(uint16_t(v)) : bitcast<float>(v);
   }
-  AccModel model = accModel(c.grid->launch.mmaModel, x.a, false);
-  productF32(model, a.data(), b.data(), acc.data(), x.m, x.n, x.k);
-  for (int i = 0; i < x.m * x.n; ++i) {
-    const Slot &s = x.sd[i];
+  bool f16 = x.c == Elem::F16 && x.d == Elem::F16;
+  AccModel model = accModel(c.grid->launch.mmaModel, x.a, x.b, f16, false);
+  model.scalar = !model.exact && x.batch > 1;
+  productF32(model, a.data(), b.data(), acc.data(), x.m, x.n, x.kA,
+             x.sparse ? cols.data() : nullptr);
+  for (int i = 0; i < nc; ++i) {
+    const Slot &s = sd[i];
     uint32_t *d = c.reg<uint32_t>(I.o[s.reg]) + s.lane;
     if (x.d == Elem::F16)
       *d = (*d & ~(0xffffu << s.shift)) | uint32_t(f32ToF16(acc[i])) << s.shift;
@@ -164,8 +170,8 @@ static void runInt(Ctx &c, const Instr &I, const MmaExt &x) {
   int bits = elemBits(x.a);
   std::vector<uint16_t> cols;
   if (x.sparse)
-    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, c.in<uint32_t>(*E),
-                 cols);
+    denseColumns(c, I, x.m, x.kA, elemBits(x.a), x.selector, x.ordered,
+                 c.in<uint32_t>(*E), cols);
   for (int r = 0; r < x.m; ++r)
     for (int i = 0; i < x.kA; ++i) {
       int k = x.sparse ? cols[r * x.kA + i] : i;
@@ -279,7 +285,9 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
   } else if (isIntElem(x.a)) {
     runInt(c, I, x);
   } else {
-    runF32(c, I, x);
+    // The products of a batch share no lanes.
+    for (int p = 0; p < x.batch; ++p)
+      runF32(c, I, x, p);
   }
   return Act::Next;
 }
@@ -303,8 +311,8 @@ static bool shapeExists(const MmaExt &x) {
                  : bits != 1 && (x.k == 2 * base || x.k == 4 * base);
     return x.k == base || x.k == 2 * base;
   }
-  return !x.sparse && x.m == 8 && x.n == 8 && isIntElem(x.a) &&
-         x.k == 32 / bits * 4;
+  return !x.sparse && x.m == 8 && x.n == 8 &&
+         (isIntElem(x.a) ? x.k == 32 / bits * 4 : x.a == Elem::F16 && x.k == 4);
 }
 
 static void mmaTarget(Decoder &D, Instr &I, const MmaExt &x) {
@@ -318,10 +326,39 @@ static void mmaTarget(Decoder &D, Instr &I, const MmaExt &x) {
   D.needSm(I, sm);
 }
 
+/// The layouts of A and B, in this order.
+static void takeLayouts(Decoder &D, bool &rowA, bool &rowB) {
+  std::vector<bool> rows;
+  for (const std::string &m : D.in->mods)
+    if (m == "row" || m == "col")
+      rows.push_back(m == "row");
+  if (rows.size() != 2)
+    D.error("'mma' needs .row.col");
+  for (bool row : rows)
+    D.take(row ? "row" : "col");
+  rowA = rows[0];
+  rowB = rows[1];
+}
+
+static void fragments(MmaExt &x, bool rowA, bool rowB) {
+  int bits = elemBits(x.a);
+  if (x.batch > 1) {
+    x.sa = fragment884(rowA, true);
+    x.sb = fragment884(rowB, false);
+    x.sc = accumulator884(elemBits(x.c));
+    x.sd = accumulator884(elemBits(x.d));
+    return;
+  }
+  x.sa = fragmentA(x.m, x.kA, bits);
+  x.sb = fragmentB(x.k, x.n, bits);
+  x.sc = fragmentC(x.m, x.n, elemBits(x.c));
+  x.sd = fragmentC(x.m, x.n, elemBits(x.d));
+}
+
 static void decodeMma(Decoder &D, Instr &I) {
   MmaExt x;
-  bool ordered = D.take("sp::ordered_metadata");
-  x.sparse = D.take("sp") || ordered;
+  x.ordered = D.take("sp::ordered_metadata");
+  x.sparse = x.ordered || D.take("sp");
   D.take("sync");
   D.take("aligned");
   for (const std::string &s : D.in->mods)
@@ -333,8 +370,8 @@ static void decodeMma(Decoder &D, Instr &I) {
     }
   if (x.m == 0)
     D.error("'mma' needs a shape");
-  if (!D.take("row") || !D.take("col"))
-    D.error("'mma' needs .row.col");
+  bool rowA = true, rowB = false;
+  takeLayouts(D, rowA, rowB);
   x.satfinite = D.take("satfinite");
   bool isXor = D.take("xor");
   x.andPopc = D.take("and");
@@ -367,10 +404,10 @@ static void decodeMma(Decoder &D, Instr &I) {
     D.error("'mma' does not accept these types together");
   int bits = elemBits(x.a);
   x.kA = x.sparse ? x.k / 2 : x.k;
-  x.sa = fragmentA(x.m, x.kA, bits);
-  x.sb = fragmentB(x.k, x.n, bits);
-  x.sc = fragmentC(x.m, x.n, elemBits(x.c));
-  x.sd = fragmentC(x.m, x.n, elemBits(x.d));
+  x.batch = x.m == 8 && x.a == Elem::F16 ? 4 : 1;
+  if (x.batch == 1 && !(rowA && !rowB))
+    D.error("'mma' needs .row.col");
+  fragments(x, rowA, rowB);
   auto regs = [](const std::vector<Slot> &s) {
     int n = 0;
     for (const Slot &v : s)
@@ -405,8 +442,9 @@ static void decodeMma(Decoder &D, Instr &I) {
   if (x.sparse) {
     ss.push_back(D.src(D.op(4), "b32"));
     x.selector = int(D.literal(D.op(5)));
-    if (x.selector < 0 || x.selector > 3)
-      D.error("the sparsity selector is 0 to 3");
+    if (x.selector < 0 || x.selector >= sparseSelectors(x.kA, bits))
+      D.error("the sparsity selector of this shape is 0 to " +
+              std::to_string(sparseSelectors(x.kA, bits) - 1));
   }
   bool fast = !x.sparse && bits == 16 && x.m == 16 && x.c == Elem::F32 &&
               x.d == Elem::F32 && x.a == x.b;

@@ -286,8 +286,9 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
       acc[size_t(i)] = x.c == Elem::F16 ? f16ToF32(uint16_t(v))
                                         : bitcast<float>(uint32_t(v));
     });
-    productF32(accModel(c.grid->launch.mmaModel, x.a, false), a.data(),
-               b.data(), acc.data(), M, N, K);
+    bool f16 = x.c == Elem::F16 && x.d == Elem::F16;
+    productF32(accModel(c.grid->launch.mmaModel, x.a, x.b, f16, false),
+               a.data(), b.data(), acc.data(), M, N, K);
     for (int i = 0; i < M * N; ++i)
       out[size_t(i)] = x.d == Elem::F16 ? f32ToF16(acc[size_t(i)])
                                         : bitcast<uint32_t>(acc[size_t(i)]);

@@ -1,4 +1,4 @@
-//===- Mma.cpp - Fragment layouts, element formats, accumulation ----------===//
+//===- Mma.cpp - Fragment layouts, element formats ------------------------===//
 #include "Mma.h"
 #include <algorithm>
 
@@ -34,24 +34,6 @@ int elemBits(Elem e) {
   default:
     return 8;
   }
-}
-
-AccModel accModel(MmaModel m, Elem a, bool isWgmma) {
-  if (m == MmaModel::Exact || isIntElem(a) || a == Elem::F64)
-    return {};
-  bool fp8 = a == Elem::E4M3 || a == Elem::E5M2;
-  AccModel r;
-  r.exact = false;
-  bool hopper = m == MmaModel::H100;
-  if (fp8) {
-    // H100's mma.sync on FP8 converts to f16; only wgmma is native there.
-    if (hopper && !isWgmma)
-      return {false, 16, 25, false};
-    return {false, hopper ? 32 : 16, 13, true};
-  }
-  r.chunk = (a == Elem::TF32 ? 4 : 8) * (hopper ? 2 : 1);
-  r.frac = hopper ? 25 : 24;
-  return r;
 }
 
 float decodeElem(Elem e, uint32_t raw, bool flushSub) {
@@ -93,71 +75,6 @@ int32_t decodeInt(Elem e, uint32_t raw) {
   }
 }
 
-static int exponent(float f) { return std::ilogb(f); }
-
-/// One chunk: truncated alignment, exact sum, truncation.
-static float fusedChunk(const AccModel &m, float acc, const float *a, int sa,
-                        const float *b, int sb, int k) {
-  int emax = INT32_MIN;
-  bool special = !std::isfinite(acc);
-  for (int i = 0; i < k; ++i) {
-    float x = a[i * sa], y = b[i * sb];
-    if (!std::isfinite(x) || !std::isfinite(y))
-      special = true;
-    else if (x != 0 && y != 0)
-      emax = std::max(emax, exponent(x) + exponent(y));
-  }
-  if (special) {
-    float s = acc;
-    for (int i = 0; i < k; ++i)
-      s += a[i * sa] * b[i * sb];
-    return s;
-  }
-  if (acc != 0)
-    emax = std::max(emax, exponent(acc));
-  if (emax == INT32_MIN)
-    return acc;
-  double sum = std::trunc(std::ldexp(double(acc), m.frac - emax));
-  for (int i = 0; i < k; ++i)
-    sum += std::trunc(std::ldexp(double(a[i * sa]) * b[i * sb], m.frac - emax));
-  double r = std::ldexp(sum, emax - m.frac);
-  if (m.keep13)
-    return float(roundTo(r, 13, -126, Round::Zero));
-  return toF32(r, Round::Zero);
-}
-
-float dotModel(const AccModel &m, float acc, const float *a, int sa,
-               const float *b, int sb, int k) {
-  if (m.exact) {
-    for (int i = 0; i < k; ++i)
-      acc = __builtin_fmaf(a[i * sa], b[i * sb], acc);
-    return acc;
-  }
-  for (int i = 0; i < k; i += m.chunk)
-    acc = fusedChunk(m, acc, a + i * sa, sa, b + i * sb, sb,
-                     std::min(m.chunk, k - i));
-  return acc;
-}
-
-void productF32(const AccModel &model, const float *a, const float *b, float *c,
-                int m, int n, int k) {
-  if (!model.exact) {
-    for (int i = 0; i < m; ++i)
-      for (int j = 0; j < n; ++j)
-        c[i * n + j] = dotModel(model, c[i * n + j], a + i * k, 1, b + j, n, k);
-    return;
-  }
-  // Ascending k for each element, columns in vectors.
-  for (int i = 0; i < m; ++i)
-    for (int x = 0; x < k; ++x) {
-      float f = a[i * k + x];
-      float *row = c + i * n;
-      const float *br = b + x * n;
-      for (int j = 0; j < n; ++j)
-        row[j] = __builtin_fmaf(f, br[j], row[j]);
-    }
-}
-
 // Rows g and g+8 alternate, then the next 4 * (32 / bits) columns of k.
 std::vector<Slot> fragmentA(int m, int k, int bits) {
   std::vector<Slot> out(size_t(m) * k);
@@ -196,11 +113,50 @@ std::vector<Slot> fragmentC(int m, int n, int bits) {
   return out;
 }
 
+// Product p: lanes 4p..4p+3 hold rows (columns) 0-3, lanes + 16 rows 4-7.
+std::vector<Slot> fragment884(bool rowMajor, bool isA) {
+  std::vector<Slot> out(4 * 32);
+  for (int p = 0; p < 4; ++p)
+    for (int lane = 0; lane < 8; ++lane)
+      for (int i = 0; i < 4; ++i) {
+        int t = lane % 4, high = lane / 4 * 4;
+        // Elements of a lane run along k where the matrix is stored along k.
+        bool alongK = rowMajor == isA;
+        int k = alongK ? i : t, other = (alongK ? t : i) + high;
+        out[size_t(p * 32 + (isA ? other * 4 + k : k * 8 + other))] = {
+            uint8_t(i / 2), uint8_t(4 * p + t + high * 4), uint8_t(i % 2 * 16)};
+      }
+  return out;
+}
+
+std::vector<Slot> accumulator884(int bits) {
+  std::vector<Slot> out(4 * 64);
+  for (int p = 0; p < 4; ++p)
+    for (int lane = 0; lane < 8; ++lane)
+      for (int i = 0; i < 8; ++i) {
+        int t = lane % 4, high = lane / 4 * 4, at = 4 * p + t + high * 4;
+        bool half = bits == 16;
+        int row = half ? t + high : (t & 1) + (i & 2) + high;
+        int col = half ? i : (i & 4) + (t & 2) + (i & 1);
+        out[size_t(p * 64 + row * 8 + col)] =
+            half ? Slot{uint8_t(i / 2), uint8_t(at), uint8_t(i % 2 * 16)}
+                 : Slot{uint8_t(i), uint8_t(at), 0};
+      }
+  return out;
+}
+
+int sparseSelectors(int kA, int bits) {
+  int rowBits = (bits == 32 ? kA : bits == 4 ? kA / 4 : kA / 2) * 4;
+  return rowBits <= 16                                  ? 4
+         : rowBits >= 64 || (bits == 8 && rowBits > 32) ? 1
+                                                        : 2;
+}
+
 /// Expands stored A to its dense columns by the metadata.
 /// Which stored pair comes from where: index i of row r, group of 4 (2 for
 /// 32-bit types): 2 bits each.
 void denseColumns(Ctx &c, const Instr &I, int m, int kA, int bits, int selector,
-                  const uint32_t *e, std::vector<uint16_t> &col) {
+                  bool ordered, const uint32_t *e, std::vector<uint16_t> &col) {
   col.resize(size_t(m) * kA);
   for (int r = 0; r < m; ++r)
     for (int i = 0; i < kA; ++i) {
@@ -233,9 +189,10 @@ void denseColumns(Ctx &c, const Instr &I, int m, int kA, int bits, int selector,
       } else {
         int which = bits == 4 ? i / 2 % 2 : i % 2;
         uint32_t i0 = nib & 3, i1 = nib >> 2;
-        if (i0 >= i1)
+        if (ordered ? i0 >= i1 : i0 == i1)
           c.violation("bounds", I, lane, 0,
-                      "sparse metadata indices must ascend, got " +
+                      std::string("sparse metadata indices must ") +
+                          (ordered ? "ascend, got " : "differ, got ") +
                           std::to_string(i0) + " and " + std::to_string(i1));
         uint32_t idx = which ? i1 : i0;
         col[r * kA + i] = uint16_t(bits == 4 ? unit * 8 + int(idx) * 2 + i % 2

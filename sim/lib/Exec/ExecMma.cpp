@@ -11,18 +11,6 @@
 
 namespace kvcache::sim::KVSIM_TIER {
 
-struct MmaExt {
-  int m, n, k;
-  Elem a, b, c, d;
-  int nA, nB, nC, nD;
-  std::vector<Slot> sa, sb, sc, sd;
-  bool satfinite = false, andPopc = false, sparse = false;
-  int selector = 0;
-  bool ordered = true; ///< metadata indices ascend
-  int kA;              ///< stored columns of A: k, or k/2 when sparse
-  int batch = 1;       ///< products at once: 4 of m8n8k4 on f16
-};
-
 //===----------------------------------------------------------------------===//
 // The frequent form.
 //===----------------------------------------------------------------------===//
@@ -87,15 +75,16 @@ static inline void step(const FastState &f, int half, int kBlock,
   }
 }
 
+/// One m16n8 tile.
 template <bool Bf, int K>
-static void fastMma(Ctx &c, const Instr &I) {
+static void fastTile(Ctx &c, const Opnd *A, const Opnd *B, const Opnd *C,
+                     const Opnd *D) {
   FastState f;
   constexpr int nA = K / 4, nB = K / 8;
-  const Opnd *o = I.o + 4;
   for (int i = 0; i < nA; ++i)
-    widen2<Bf>(c.in<uint32_t>(o[i]), f.a[2 * i], f.a[2 * i + 1]);
+    widen2<Bf>(c.in<uint32_t>(A[i]), f.a[2 * i], f.a[2 * i + 1]);
   for (int i = 0; i < nB; ++i)
-    widen2<Bf>(c.in<uint32_t>(o[nA + i]), f.b[2 * i], f.b[2 * i + 1]);
+    widen2<Bf>(c.in<uint32_t>(B[i]), f.b[2 * i], f.b[2 * i + 1]);
   for (int k = 0; k < K; ++k) {
     const float *row = f.b[k / 8 * 2 + k % 2] + k % 8 / 2;
     for (int n = 0; n < 8; ++n)
@@ -103,7 +92,7 @@ static void fastMma(Ctx &c, const Instr &I) {
   }
   V16 acc[4][2];
   for (int i = 0; i < 4; ++i)
-    std::memcpy(acc[i], c.in<float>(o[nA + nB + i]), 128);
+    std::memcpy(acc[i], c.in<float>(C[i]), 128);
   for (int kb = 0; kb < K / 8; ++kb) {
     step<0>(f, 0, kb, acc);
     step<0>(f, 1, kb, acc);
@@ -115,7 +104,19 @@ static void fastMma(Ctx &c, const Instr &I) {
     step<3>(f, 1, kb, acc);
   }
   for (int i = 0; i < 4; ++i)
-    std::memcpy(c.reg<float>(I.o[i]), acc[i], 128);
+    std::memcpy(c.reg<float>(D[i]), acc[i], 128);
+}
+
+/// The tiles of mma.sync or, two of them, of wmma.
+template <bool Bf, int K>
+static void fastMma(Ctx &c, const Instr &I, const MmaExt &x) {
+  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB;
+  bool swap = x.m == 8;
+  for (int t = 0; t < x.nD / 4; ++t) {
+    const Opnd *a = swap ? B + 4 * t : x.m == 32 ? A + 4 * t : A;
+    const Opnd *b = swap ? A : x.n == 16 ? B + 2 * t : B;
+    fastTile<Bf, K>(c, a, b, C + 4 * t, I.o + 4 * t);
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -273,13 +274,13 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
   const Launch &l = c.grid->launch;
   if (I.a && l.mmaModel == MmaModel::Exact && !l.flushSubnormals) {
     if (I.a == 1)
-      fastMma<false, 16>(c, I);
+      fastMma<false, 16>(c, I, x);
     else if (I.a == 2)
-      fastMma<true, 16>(c, I);
+      fastMma<true, 16>(c, I, x);
     else if (I.a == 3)
-      fastMma<false, 8>(c, I);
+      fastMma<false, 8>(c, I, x);
     else
-      fastMma<true, 8>(c, I);
+      fastMma<true, 8>(c, I, x);
   } else if (x.a == Elem::F64) {
     runF64(c, I, x);
   } else if (isIntElem(x.a)) {
@@ -290,6 +291,32 @@ static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
       runF32(c, I, x, p);
   }
   return Act::Next;
+}
+
+/// Results of one tile must not be inputs of the next.
+static bool independent(const MmaExt &x, const std::vector<Opnd> &ds,
+                        const std::vector<Opnd> &ss) {
+  for (size_t d = 0; d < ds.size(); ++d)
+    for (size_t i = 0; i < ss.size(); ++i)
+      if (ds[d].off == ss[i].off && i != size_t(x.nA + x.nB) + d)
+        return false;
+  return true;
+}
+
+void finishMma(Decoder &D, Instr &I, MmaExt x, const std::vector<Opnd> &ds,
+               const std::vector<Opnd> &ss) {
+  bool half = x.a == Elem::F16 || x.a == Elem::BF16;
+  bool fast = !x.sparse && half && x.batch == 1 && x.a == x.b &&
+              x.c == Elem::F32 && x.d == Elem::F32 &&
+              (x.nD == 4 || independent(x, ds, ss));
+  I.a = !fast ? 0 : (x.k == 16 ? 1 : 3) + (x.a == Elem::BF16);
+  I.ext = D.extra(std::move(x));
+  I.fn = execMma;
+  I.shadow = nullptr;
+  I.matters = true;
+  I.aligned = true;
+  I.cls = OpClass::Mma;
+  D.finish(I, ds, ss);
 }
 
 static bool parseShape(const std::string &s, int &m, int &n, int &k) {
@@ -446,17 +473,8 @@ static void decodeMma(Decoder &D, Instr &I) {
       D.error("the sparsity selector of this shape is 0 to " +
               std::to_string(sparseSelectors(x.kA, bits) - 1));
   }
-  bool fast = !x.sparse && bits == 16 && x.m == 16 && x.c == Elem::F32 &&
-              x.d == Elem::F32 && x.a == x.b;
-  I.a = !fast ? 0 : (x.k == 16 ? 1 : 3) + (x.a == Elem::BF16);
-  I.ext = D.extra(x);
-  I.fn = execMma;
-  I.shadow = nullptr;
-  I.matters = true;
-  I.aligned = true;
-  I.cls = OpClass::Mma;
   mmaTarget(D, I, x);
-  D.finish(I, ds, ss);
+  finishMma(D, I, std::move(x), ds, ss);
 }
 
 void addMma(Table &t) { t.add("mma", decodeMma); }

@@ -1,13 +1,14 @@
 //===- ExecWmma.cpp - wmma.load, wmma.store, wmma.mma ---------------------===//
 //
-// The layout of a fragment is opaque in PTX. Here element i of a fragment of n
-// elements lies, counting lanes, registers and positions in a register in this
-// order, at every place congruent to i modulo n (f16 fragments hold each
-// element twice, as on the chips).
+// The layout of a fragment is opaque in PTX. Here it is the one of sm_80 and
+// sm_90, as their compilers address memory for it: the fragments of mma.sync,
+// m16 or n8 tiles one after the other; m8n32k16 is computed transposed. A and B
+// of f16 always have 8 registers, which repeat the fragment.
 //
 //===----------------------------------------------------------------------===//
 #include "Bulk.h"
 #include "Mma.h"
+#include <algorithm>
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -18,15 +19,10 @@ struct Shape {
 struct WmmaExt {
   Shape s;
   char which = 'a'; ///< a b c d
-  bool rowMajor = true, hasStride = false;
+  bool rowMajor = true;
   Elem e;
-  int regs;
-};
-struct WmmaMmaExt {
-  Shape s;
-  Elem a, b, c, d;
-  int nA, nB, nC, nD;
-  bool satfinite, isAnd;
+  int regs, period; ///< registers, and how many until they repeat
+  std::vector<Slot> slots;
 };
 } // namespace
 
@@ -35,19 +31,77 @@ static void dims(const Shape &s, char which, int &rows, int &cols) {
   cols = which == 'a' ? s.k : s.n;
 }
 
-static int perReg(Elem e) {
-  int bits = elemBits(e);
-  return bits >= 32 ? 1 : 32 / bits;
+static int registerCount(const std::vector<Slot> &slots) {
+  int n = 0;
+  for (const Slot &s : slots)
+    n = std::max(n, s.reg + 1);
+  return n;
 }
 
-/// f(lane, register, position, element index) over all places.
-template <class F>
-static void places(Elem e, int regs, int count, F f) {
-  int per = perReg(e), i = 0;
-  for (int l = 0; l < 32; ++l)
-    for (int r = 0; r < regs; ++r)
-      for (int j = 0; j < per; ++j, ++i)
-        f(l, r, j, i % count);
+/// Where element (row, column) of a matrix lies.
+static std::vector<Slot> wmmaSlots(const Shape &s, char which, int bits) {
+  // m8n32: the product of the transposed matrices.
+  bool swap = s.m == 8 && s.n == 32;
+  int m = swap ? s.n : s.m, n = swap ? s.m : s.n, tile = m >= 16 ? 16 : 8;
+  bool isA = which == (swap ? 'b' : 'a'), isB = which == (swap ? 'a' : 'b');
+  std::vector<Slot> one = isA   ? fragmentA(tile, s.k, bits)
+                          : isB ? fragmentB(s.k, 8, bits)
+                                : fragmentC(tile, 8, bits);
+  int rows = isB ? s.k : m, cols = isA ? s.k : n, per = registerCount(one);
+  int tileRows = isB ? s.k : tile, tileCols = isA ? s.k : 8;
+  std::vector<Slot> out(size_t(rows * cols));
+  for (int r = 0; r < rows; ++r)
+    for (int c = 0; c < cols; ++c) {
+      int t = r / tileRows * (cols / tileCols) + c / tileCols;
+      Slot v = one[size_t(r % tileRows * tileCols + c % tileCols)];
+      v.reg = uint8_t(v.reg + t * per);
+      out[size_t(swap ? c * rows + r : r * cols + c)] = v;
+    }
+  return out;
+}
+
+/// Copies one element between memory and its register; `j` counts repetitions.
+static void moveElement(Ctx &c, const WmmaExt &x, const Opnd *regs,
+                        const Slot &s, int bits, const Bytes &b, int shift,
+                        bool load, uint8_t *undef) {
+  uint64_t bytes = uint64_t(bits < 8 ? 1 : bits / 8);
+  if (!load) {
+    const Opnd &o = regs[s.reg];
+    std::memcpy(b.host, c.reg<uint8_t>(o) + s.lane * o.sz + s.shift / 8, bytes);
+    return;
+  }
+  uint32_t mask = bits < 8 ? (1u << bits) - 1 : 0;
+  for (int r = s.reg; r < x.regs; r += x.period) {
+    const Opnd &o = regs[r];
+    uint8_t *reg = c.reg<uint8_t>(o) + s.lane * o.sz;
+    uint8_t *sh = undef + (r * 32 + s.lane) * 8;
+    if (mask == 0) {
+      std::memcpy(reg + s.shift / 8, b.host, bytes);
+      if (b.undef)
+        std::memcpy(sh + s.shift / 8, b.undef, bytes);
+      continue;
+    }
+    uint32_t v;
+    std::memcpy(&v, reg, 4);
+    v = (v & ~(mask << s.shift)) | (uint32_t(*b.host >> shift) & mask)
+                                       << s.shift;
+    std::memcpy(reg, &v, 4);
+    if (b.undef && (*b.undef >> shift & mask))
+      sh[s.shift / 8] = uint8_t(sh[s.shift / 8] | mask << s.shift % 8);
+  }
+}
+
+/// The init check of a stored element.
+static void storeShadow(Ctx &c, const Instr &I, const Opnd &o, const Slot &s,
+                        const Bytes &b, uint64_t bytes, uint64_t address) {
+  const uint8_t *sh = shadowIn<uint8_t>(c, o) + s.lane * o.sz + s.shift / 8;
+  for (uint64_t k = 0; k < bytes; ++k) {
+    if (sh[k] && b.space == MemSpace::Global)
+      c.violation("init", I, s.lane, address,
+                  "an undefined value is stored to global memory");
+    if (b.undef)
+      b.undef[k] = sh[k];
+  }
 }
 
 static Act execMove(Ctx &c, const Instr &I, uint32_t m) {
@@ -60,55 +114,69 @@ static Act execMove(Ctx &c, const Instr &I, uint32_t m) {
   alignas(64) uint64_t addr[32];
   checkAddressInit(c, I, base, m);
   laneAddresses(c, base, I.imm, addr);
-  int rows, cols, bits = elemBits(x.e);
+  int rows, cols, bits = elemBits(x.e), lane0 = std::countr_zero(m);
   dims(x.s, x.which, rows, cols);
-  int lane0 = std::countr_zero(m);
   int64_t ld = c.in<int32_t>(stride)[lane0];
-  std::vector<std::array<uint8_t, 256>> shadow(size_t(x.regs));
-  for (auto &s : shadow)
-    s.fill(0);
-  places(x.e, x.regs, rows * cols, [&](int l, int r, int j, int i) {
+  uint64_t bytes = uint64_t(bits < 8 ? 1 : bits / 8);
+  std::vector<uint8_t> shadow(size_t(x.regs) * 256, 0);
+  for (int i = 0; i < rows * cols; ++i) {
     int row = i / cols, col = i % cols;
-    int64_t at = x.rowMajor ? row * ld + col : col * ld + row;
-    uint64_t a = addr[lane0] + uint64_t(at * bits / 8);
-    uint64_t bytes = uint64_t(bits < 8 ? 1 : bits / 8);
-    Bytes b = resolveBytes(c, I, l, I.space, a, bytes);
-    uint8_t *reg = c.reg<uint8_t>(regs[r]) + l * regs[r].sz;
-    int shift = bits < 8 ? int(at * bits & 7) : 0;
-    if (load) {
-      bulkAccess(c, I, l, b, bytes, AccessKind::Read, nullptr);
-      if (bits >= 8) {
-        std::memcpy(reg + j * bits / 8, b.host, bytes);
-        if (c.init && b.undef)
-          std::memcpy(&shadow[size_t(r)][size_t(l * regs[r].sz + j * bits / 8)],
-                      b.undef, bytes);
-        return;
-      }
-      uint32_t mask = (1u << bits) - 1, v;
-      std::memcpy(&v, reg, 4);
-      v = (v & ~(mask << (j * bits))) | (uint32_t(*b.host >> shift) & mask)
-                                            << (j * bits);
-      std::memcpy(reg, &v, 4);
-      return;
-    }
-    bulkAccess(c, I, l, b, bytes, AccessKind::Write, reg + j * bits / 8);
-    if (c.init) {
-      const uint8_t *sh =
-          shadowIn<uint8_t>(c, regs[r]) + l * regs[r].sz + j * bits / 8;
-      for (uint64_t k = 0; k < bytes; ++k) {
-        if (sh[k] && b.space == MemSpace::Global)
-          c.violation("init", I, l, a,
-                      "an undefined value is stored to global memory");
-        if (b.undef)
-          b.undef[k] = sh[k];
-      }
-    }
-    std::memcpy(b.host, reg + j * bits / 8, bytes);
-  });
-  if (load && c.init)
-    for (int r = 0; r < x.regs; ++r)
-      setShadow(c, regs[r], ~0u, shadow[size_t(r)].data());
+    const Slot &s = x.slots[size_t(i)];
+    int64_t at = (x.rowMajor ? row * ld + col : col * ld + row) * bits;
+    uint64_t a = addr[lane0] + uint64_t(at >> 3);
+    Bytes b = resolveBytes(c, I, s.lane, I.space, a, bytes);
+    const Opnd &o = regs[s.reg];
+    bulkAccess(
+        c, I, s.lane, b, bytes, load ? AccessKind::Read : AccessKind::Write,
+        load ? nullptr : c.reg<uint8_t>(o) + s.lane * o.sz + s.shift / 8);
+    if (!load && c.init)
+      storeShadow(c, I, o, s, b, bytes, a);
+    moveElement(c, x, regs, s, bits, b, int(at & 7), load, shadow.data());
+  }
+  for (int r = 0; load && c.init && r < x.regs; ++r) {
+    uint8_t sh[256];
+    int sz = regs[r].sz;
+    for (int l = 0; l < 32; ++l)
+      std::memcpy(sh + l * sz, &shadow[size_t(r * 32 + l) * 8], size_t(sz));
+    setShadow(c, regs[r], ~0u, sh);
+  }
   return Act::Next;
+}
+
+/// Whether the ISA has this shape for elements of A (or B).
+static bool shapeExists(const Shape &s, Elem e) {
+  auto is = [&](int m, int n, int k) {
+    return s.m == m && s.n == n && s.k == k;
+  };
+  switch (e) {
+  case Elem::F16:
+  case Elem::BF16:
+  case Elem::S8:
+  case Elem::U8:
+    return is(16, 16, 16) || is(32, 8, 16) || is(8, 32, 16);
+  case Elem::TF32:
+    return is(16, 16, 8);
+  case Elem::F64:
+    return is(8, 8, 4);
+  case Elem::S4:
+  case Elem::U4:
+    return is(8, 8, 32);
+  case Elem::B1:
+    return is(8, 8, 128);
+  default:
+    return false;
+  }
+}
+
+/// The same for accumulators.
+static bool accumulatorExists(const Shape &s, Elem e) {
+  bool k16 = shapeExists(s, Elem::F16);
+  return e == Elem::F16   ? k16
+         : e == Elem::F32 ? k16 || shapeExists(s, Elem::TF32)
+         : e == Elem::F64
+             ? shapeExists(s, Elem::F64)
+             : e == Elem::S32 && (k16 || shapeExists(s, Elem::S4) ||
+                                  shapeExists(s, Elem::B1));
 }
 
 static Shape takeShape(Decoder &D) {
@@ -117,8 +185,6 @@ static Shape takeShape(Decoder &D) {
     if (sscanf(t.c_str(), "m%dn%dk%d", &s.m, &s.n, &s.k) == 3) {
       std::string text = t;
       D.take(text.c_str());
-      if (s.m < 1 || s.n < 1 || s.k < 1 || s.m > 32 || s.n > 32 || s.k > 128)
-        D.error("unknown shape of 'wmma'");
       return s;
     }
   D.error("'wmma' needs a shape");
@@ -139,11 +205,16 @@ static std::vector<Opnd> registers(Decoder &D, const Operand &o, Elem e,
   return out;
 }
 
-static void checkSize(Decoder &D, Elem e, size_t regs, int count) {
-  int places = int(regs) * perReg(e) * 32;
-  if (places == 0 || places % count || places / count > 2)
-    D.error("wrong number of registers for a fragment: " +
-            std::to_string(regs));
+/// Checks the registers of a fragment; returns after how many they repeat.
+static int checkSize(Decoder &D, char which, Elem e, size_t regs,
+                     const std::vector<Slot> &slots) {
+  int period = registerCount(slots);
+  bool eight = e == Elem::F16 && (which == 'a' || which == 'b');
+  int want = eight ? 8 : period;
+  if (int(regs) != want)
+    D.error("expected " + std::to_string(want) +
+            " registers for this fragment, got " + std::to_string(regs));
+  return period;
 }
 
 static Elem takeElem(Decoder &D) {
@@ -153,6 +224,13 @@ static Elem takeElem(Decoder &D) {
     D.error("unknown or unsupported modifier '." + t + "' of 'wmma'");
   D.take(t.c_str());
   return e;
+}
+
+static void needChip(Decoder &D, Instr &I, Elem e) {
+  bool since80 = e == Elem::BF16 || e == Elem::TF32 || e == Elem::F64;
+  bool since75 = e == Elem::S4 || e == Elem::U4 || e == Elem::B1;
+  bool since72 = e == Elem::S8 || e == Elem::U8 || e == Elem::S32;
+  D.needSm(I, since80 ? 80 : since75 ? 75 : since72 ? 72 : 70);
 }
 
 static void decodeMove(Decoder &D, Instr &I, bool load) {
@@ -167,10 +245,16 @@ static void decodeMove(Decoder &D, Instr &I, bool load) {
   x.s = takeShape(D);
   I.space = D.space();
   x.e = takeElem(D);
+  bool input = x.which == 'a' || x.which == 'b';
+  if (!(input ? shapeExists(x.s, x.e) : accumulatorExists(x.s, x.e)) ||
+      load == (x.which == 'd') || (input && !load))
+    D.error("'wmma' has no such matrix for this shape and type");
+  needChip(D, I, x.e);
   int rows, cols;
   dims(x.s, x.which, rows, cols);
+  x.slots = wmmaSlots(x.s, x.which, elemBits(x.e));
   std::vector<Opnd> regs = registers(D, D.op(load ? 0 : 1), x.e, load);
-  checkSize(D, x.e, regs.size(), rows * cols);
+  x.period = checkSize(D, x.which, x.e, regs.size(), x.slots);
   x.regs = int(regs.size());
   D.needOps(2, 3);
   int64_t off;
@@ -190,162 +274,66 @@ static void decodeMove(Decoder &D, Instr &I, bool load) {
   }
 }
 
-template <class F>
-static void gatherFragment(Ctx &c, const Opnd *o, int regs, Elem e, int count,
-                           F store) {
-  int bits = elemBits(e);
-  places(e, regs, count, [&](int l, int r, int j, int i) {
-    if (bits == 64) {
-      store(i, c.in<uint64_t>(o[r])[l]);
-      return;
-    }
-    uint32_t v = c.in<uint32_t>(o[r])[l] >> (bits >= 32 ? 0 : j * bits);
-    store(i, bits >= 32 ? v : v & ((1u << bits) - 1));
-  });
-}
-
-static void putElement(Ctx &c, const Opnd &o, int l, int j, Elem e,
-                       uint64_t v) {
-  if (e == Elem::F64) {
-    c.reg<uint64_t>(o)[l] = v;
-  } else if (e == Elem::F16) {
-    uint32_t &d = c.reg<uint32_t>(o)[l];
-    d = (d & ~(0xffffu << (16 * j))) | uint32_t(v) << (16 * j);
-  } else {
-    c.reg<uint32_t>(o)[l] = uint32_t(v);
-  }
-}
-
-static Act execMma(Ctx &c, const Instr &I, uint32_t m) {
-  if (!needWholeWarp(c, I, m))
-    return Act::Wait;
-  const auto &x = *static_cast<const WmmaMmaExt *>(I.ext);
-  const Opnd *A = I.o + x.nD, *B = A + x.nA, *C = B + x.nB;
-  int M = x.s.m, N = x.s.n, K = x.s.k;
-  if (c.init) {
-    bool t = false;
-    for (int i = 0; i < I.ns; ++i)
-      t |= isTainted(c, A[i], ~0u);
-    for (int i = 0; i < I.nd; ++i)
-      t ? setUndefined(c, I.o[i], ~0u) : setDefined(c, I.o[i], ~0u);
-  }
-  if (!c.stats->instr.empty())
-    c.stats->instr[I.id].flops +=
-        2ull * uint64_t(M) * uint64_t(N) * uint64_t(K);
-  std::vector<uint64_t> out(size_t(M * N));
-  if (isIntElem(x.a)) {
-    std::vector<int32_t> a(size_t(M * K)), b(size_t(K * N));
-    std::vector<int64_t> acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
-      a[size_t(i)] = decodeInt(x.a, uint32_t(v));
-    });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
-      b[size_t(i)] = decodeInt(x.b, uint32_t(v));
-    });
-    gatherFragment(c, C, x.nC, x.c, M * N,
-                   [&](int i, uint64_t v) { acc[size_t(i)] = int32_t(v); });
-    for (int r = 0; r < M; ++r)
-      for (int n = 0; n < N; ++n) {
-        int64_t s = acc[size_t(r * N + n)];
-        for (int k = 0; k < K; ++k) {
-          int32_t p = a[size_t(r * K + k)], q = b[size_t(k * N + n)];
-          s += x.a == Elem::B1 ? (x.isAnd ? p & q : p ^ q) : p * q;
-        }
-        if (x.satfinite)
-          s = s > INT32_MAX ? INT32_MAX : s < INT32_MIN ? INT32_MIN : s;
-        out[size_t(r * N + n)] = uint32_t(s);
-      }
-  } else if (x.a == Elem::F64) {
-    std::vector<double> a(size_t(M * K)), b(size_t(K * N)), acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
-      a[size_t(i)] = bitcast<double>(v);
-    });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
-      b[size_t(i)] = bitcast<double>(v);
-    });
-    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) {
-      acc[size_t(i)] = bitcast<double>(v);
-    });
-    for (int r = 0; r < M; ++r)
-      for (int n = 0; n < N; ++n) {
-        double s = acc[size_t(r * N + n)];
-        for (int k = 0; k < K; ++k)
-          s = __builtin_fma(a[size_t(r * K + k)], b[size_t(k * N + n)], s);
-        out[size_t(r * N + n)] = bitcast<uint64_t>(s);
-      }
-  } else {
-    bool fl = c.grid->launch.flushSubnormals;
-    std::vector<float> a(size_t(M * K)), b(size_t(K * N)), acc(size_t(M * N));
-    gatherFragment(c, A, x.nA, x.a, M * K, [&](int i, uint64_t v) {
-      a[size_t(i)] = decodeElem(x.a, uint32_t(v), fl);
-    });
-    gatherFragment(c, B, x.nB, x.b, K * N, [&](int i, uint64_t v) {
-      b[size_t(i)] = decodeElem(x.b, uint32_t(v), fl);
-    });
-    gatherFragment(c, C, x.nC, x.c, M * N, [&](int i, uint64_t v) {
-      acc[size_t(i)] = x.c == Elem::F16 ? f16ToF32(uint16_t(v))
-                                        : bitcast<float>(uint32_t(v));
-    });
-    bool f16 = x.c == Elem::F16 && x.d == Elem::F16;
-    productF32(accModel(c.grid->launch.mmaModel, x.a, x.b, f16, false),
-               a.data(), b.data(), acc.data(), M, N, K);
-    for (int i = 0; i < M * N; ++i)
-      out[size_t(i)] = x.d == Elem::F16 ? f32ToF16(acc[size_t(i)])
-                                        : bitcast<uint32_t>(acc[size_t(i)]);
-  }
-  places(x.d, x.nD, M * N, [&](int l, int r, int j, int i) {
-    putElement(c, I.o[r], l, j, x.d, out[size_t(i)]);
-  });
-  return Act::Next;
+/// The types of d, a, b and c; two are those of f16 inputs.
+static void takeTypes(Decoder &D, MmaExt &x) {
+  std::vector<Elem> types;
+  while (!D.peekMod().empty() && D.peekMod() != "satfinite")
+    types.push_back(takeElem(D));
+  x.satfinite |= D.take("satfinite");
+  if (types.size() == 2)
+    types = {types[0], Elem::F16, Elem::F16, types[1]};
+  if (types.size() != 4)
+    D.error("'wmma.mma' needs two or four types");
+  x.d = types[0];
+  x.a = types[1];
+  x.b = types[2];
+  x.c = types[3];
+  Shape s{x.m, x.n, x.k};
+  bool f16 = x.a == Elem::F16, ints = isIntElem(x.a);
+  Elem acc = ints ? Elem::S32 : x.a == Elem::F64 ? Elem::F64 : Elem::F32;
+  auto okAcc = [&](Elem e) { return e == acc || (f16 && e == Elem::F16); };
+  if (x.a != x.b || !shapeExists(s, x.a) || !okAcc(x.c) || !okAcc(x.d))
+    D.error("'wmma.mma' does not accept these types together");
 }
 
 static void decodeMma(Decoder &D, Instr &I) {
-  WmmaMmaExt x;
+  MmaExt x;
   D.take("xor");
-  x.isAnd = D.take("and");
+  x.andPopc = D.take("and");
   D.take("popc");
   D.take("sync");
   D.take("aligned");
   // Layouts are a matter of loading only.
   for (int i = 0; i < 2; ++i)
-    if (!D.take("row"))
-      D.take("col");
-  x.s = takeShape(D);
-  D.take("rn");
+    if (!D.take("row") && !D.take("col"))
+      D.error("'wmma.mma' needs two layouts");
+  Shape s = takeShape(D);
+  x.m = s.m;
+  x.n = s.n;
+  x.k = x.kA = s.k;
+  if (!D.take("rn") && !D.take("rz") && !D.take("rm"))
+    D.take("rp");
   x.satfinite = D.take("satfinite");
-  std::vector<Elem> types;
-  while (!D.peekMod().empty() && D.peekMod() != "satfinite")
-    types.push_back(takeElem(D));
-  x.satfinite |= D.take("satfinite");
-  if (types.size() == 2) { // .dtype.ctype of f16 inputs
-    x.d = types[0];
-    x.c = types[1];
-    x.a = x.b = Elem::F16;
-  } else if (types.size() == 4) {
-    x.d = types[0];
-    x.a = types[1];
-    x.b = types[2];
-    x.c = types[3];
-  } else {
-    D.error("'wmma.mma' needs two or four types");
-  }
+  takeTypes(D, x);
+  needChip(D, I, x.a);
+  if (x.andPopc)
+    D.needSm(I, 80);
   D.needOps(4, 4);
   std::vector<Opnd> d = registers(D, D.op(0), x.d, true), ss;
-  auto add = [&](size_t i, Elem e, int count) {
-    std::vector<Opnd> r = registers(D, D.op(i), e, false);
-    checkSize(D, e, r.size(), count);
+  auto add = [&](char which, size_t op, Elem e, std::vector<Slot> &slots) {
+    slots = wmmaSlots(s, which, elemBits(e));
+    std::vector<Opnd> r = registers(D, D.op(op), e, false);
+    checkSize(D, which, e, r.size(), slots);
     ss.insert(ss.end(), r.begin(), r.end());
     return int(r.size());
   };
   x.nD = int(d.size());
-  checkSize(D, x.d, d.size(), x.s.m * x.s.n);
-  x.nA = add(1, x.a, x.s.m * x.s.k);
-  x.nB = add(2, x.b, x.s.k * x.s.n);
-  x.nC = add(3, x.c, x.s.m * x.s.n);
-  I.ext = D.extra(x);
-  I.fn = execMma;
-  I.cls = OpClass::Mma;
-  D.finish(I, d, ss);
+  x.sd = wmmaSlots(s, 'd', elemBits(x.d));
+  checkSize(D, 'd', x.d, d.size(), x.sd);
+  x.nA = add('a', 1, x.a, x.sa);
+  x.nB = add('b', 2, x.b, x.sb);
+  x.nC = add('c', 3, x.c, x.sc);
+  finishMma(D, I, std::move(x), d, ss);
 }
 
 void addWmma(Table &t) {

@@ -24,6 +24,22 @@ struct Slot {
   uint8_t reg, lane, shift;
 };
 
+/// A product on fragments: mma.sync, and wmma.mma on its tiles.
+struct MmaExt {
+  int m, n, k;
+  Elem a, b, c, d;
+  int nA, nB, nC, nD; ///< registers
+  std::vector<Slot> sa, sb, sc, sd;
+  bool satfinite = false, andPopc = false, sparse = false;
+  int selector = 0;
+  bool ordered = true; ///< metadata indices ascend
+  int kA;              ///< stored columns of A: k, or k/2 when sparse
+  int batch = 1;       ///< products at once: 4 of m8n8k4 on f16
+};
+/// Completes the instruction; operands are D, then A, B, C (and metadata).
+void finishMma(Decoder &D, Instr &I, MmaExt x, const std::vector<Opnd> &ds,
+               const std::vector<Opnd> &ss);
+
 float decodeElem(Elem e, uint32_t raw, bool flushSub);
 int32_t decodeInt(Elem e, uint32_t raw);
 

@@ -23,7 +23,8 @@ const char *const helpText =
     "     tmap:FILE[:out];dtype=f16;dims=AxB;strides=S;box=axb;swizzle=128B;\n"
     "          oob=zero|nan[;estrides=..]  a tensor map, innermost first\n"
     "  --check=LIST         all (default), none, or any of bounds,align,init,\n"
-    "                       race[=strict],async,barrier,target,overflow\n"
+    "                       race[=strict|=lockstep],async,barrier,target,\n"
+    "                       overflow\n"
     "  --counters FILE      write counters as JSON; --counters-per-line\n"
     "  --max-steps N        warp instructions in total\n"
     "  --target sm_XX       default: the file's\n"
@@ -258,7 +259,8 @@ static uint32_t parseChecks(const std::string &s) {
       {"overflow", sim::CheckOverflow},
       {"all", sim::CheckAll},
       {"none", sim::CheckNone},
-      {"race=strict", sim::CheckRace | sim::CheckRaceStrict}};
+      {"race=strict", sim::CheckRace | sim::CheckRaceStrict},
+      {"race=lockstep", sim::CheckRace | sim::CheckRaceLockstep}};
   uint32_t r = 0;
   for (const std::string &n : split(s, ',')) {
     auto it = names.find(n);

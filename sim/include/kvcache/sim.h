@@ -45,6 +45,7 @@ enum Check : uint32_t {
   CheckTarget = 64,
   CheckOverflow = 128,
   CheckRaceStrict = 256, ///< equal values from several warps are races too
+  CheckRaceLockstep = 512, ///< lanes of one warp count as ordered
   CheckAll = 255,
   CheckNone = 0,
 };

@@ -44,7 +44,7 @@ static void branch(Instr &I, uint32_t target) {
   I.target = target;
   I.imm = INT64_MIN; // a PTX index until the function is decoded
   I.always = true;
-  I.matters = true;
+  I.matters = I.branch = true;
   I.cls = OpClass::Control;
 }
 

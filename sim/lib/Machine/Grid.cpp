@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Exec/Decoder.h"
+#include "ControlTaint.h"
 #include <algorithm>
 #include <bit>
 #include <thread>
@@ -73,6 +74,14 @@ static std::string trimmed(const std::string &s) {
 
 void Ctx::violation(const char *kind, const Instr &I, int lane,
                     uint64_t address, const std::string &text) {
+  const Instr *from =
+      std::string_view(kind) == "init" ? originOf(*this, I) : nullptr;
+  if (from && from != &I) {
+    frame->origins.clear();
+    violation(kind, *from, lane, 0,
+              "a branch on an undefined predicate decides what line " +
+                  std::to_string(I.line) + " needs: " + text);
+  }
   SimViolation v;
   v.v.kind = kind;
   v.v.line = I.line;

@@ -12,6 +12,9 @@
 
 #include "../PTX/Ast.h"
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,7 @@ namespace kvcache::sim {
 struct Ctx;
 struct Instr;
 struct Code;
+struct BranchRegion;
 
 /// What the warp does after an instruction.
 enum class Act : uint8_t {
@@ -83,6 +87,7 @@ struct Instr {
   bool always = false; ///< executes even with an empty mask (branches)
   bool predNeg = false;
   bool matters = false; ///< an undefined guard is a fault, not a taint
+  bool branch = false;  ///< `bra`, with its target in `target`
   int32_t pred = -1;    ///< guard register offset
   OpClass cls = OpClass::Other;
   MemSpace space = MemSpace::Generic;
@@ -123,6 +128,12 @@ struct Code {
   };
   std::vector<ParamSlot> params, returns; ///< in the frame's parameter space
   int declaredRegs = 0;
+  /// Regions behind branches on undefined predicates, found when needed.
+  struct Regions {
+    std::mutex mutex;
+    std::map<uint32_t, std::shared_ptr<BranchRegion>> byPc;
+  };
+  std::shared_ptr<Regions> regions = std::make_shared<Regions>();
 };
 
 } // namespace kvcache::sim

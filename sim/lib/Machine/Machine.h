@@ -68,6 +68,8 @@ struct Frame {
   /// The overflow check: per 64 bytes of `regs`, lanes whose value wrapped as a
   /// signed and as an unsigned number; empty until something does.
   std::vector<std::array<uint32_t, 2>> wraps;
+  /// Per 64 bytes of `regs`, the branch that made it undefined (ControlTaint).
+  std::vector<const Instr *> origins;
 };
 
 enum class SplitState : uint8_t {
@@ -145,6 +147,8 @@ struct AsyncCopies {
 };
 
 struct Warp {
+  Warp();
+  ~Warp();
   Block *block = nullptr;
   int index = 0;
   uint32_t live = 0; ///< lanes that have not exited
@@ -162,6 +166,7 @@ struct Warp {
   /// The same strong load or atomic again and again: it spins.
   const Instr *pollsAt = nullptr;
   uint32_t polls = 0;
+  std::vector<struct PendingJoin> joins; ///< selections under way
   uint32_t failedWaits = 0; ///< mbarrier waits in a row that found no phase
   const Instr *waitsAt = nullptr;
   /// Registers of wgmma in flight: frame offset, group; and the group counter.

@@ -158,6 +158,8 @@ static bool ordered(Ctx &c, const WarpRace &w, const Slot &s, int lane) {
     return s.clock <= w.clock.get(s.block, s.warp);
   if (s.seq == w.seq)
     return true; // lanes of one instruction
+  if (c.checks & CheckRaceLockstep)
+    return true;
   uint32_t others = s.lanes & ~(1u << lane);
   if (!others || s.sync <= w.fullSync || s.clock <= w.acquiredSelf)
     return true;
@@ -220,7 +222,10 @@ struct Access {
   a.c.violation("race", a.I, lane, a.region.base + off,
                 std::string(isRead ? "read" : "write") + " of " +
                     a.region.name + " at byte " + std::to_string(off) +
-                    " is not ordered with the " + otherParty(a.c, s, what));
+                    " is not ordered with the " + otherParty(a.c, s, what) +
+                    (s.block == a.c.block->linear && s.warp == a.c.warp->index
+                         ? ", a lane of the same warp without bar.warp.sync"
+                         : ""));
 }
 
 static void updateReads(const Access &a, Cell &cell, int lane) {

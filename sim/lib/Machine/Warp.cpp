@@ -1,5 +1,6 @@
 //===- Warp.cpp - Splits, reconvergence, the instruction loop -------------===//
 #include "../Exec/Decoder.h"
+#include "ControlTaint.h"
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -96,6 +97,9 @@ void dropFrame(Frame *f) {
     f = parent;
   }
 }
+
+Warp::Warp() = default;
+Warp::~Warp() = default;
 
 //===----------------------------------------------------------------------===//
 // Waiting inside a warp.
@@ -319,6 +323,8 @@ bool Warp::reconverge(Ctx &c) {
 static uint32_t guardTaint(Ctx &c, const Instr &I) {
   Opnd p{I.pred, 0, false};
   uint32_t t = taintedLanes(c, p, c.split->mask);
+  if (t && I.branch && deferBranch(c, I, t))
+    return 0;
   if (t && I.matters)
     c.violation("init", I, std::countr_zero(t), 0,
                 "control or memory depends on an undefined predicate");
@@ -432,6 +438,8 @@ reload:
     }
     --budget;
     ++tally.steps;
+    if (Init && !joins.empty()) [[unlikely]]
+      reachJoins(c, pc);
     uint32_t m = s->mask;
     uint32_t guardUndef = 0;
     if (I.pred >= 0) {
@@ -456,6 +464,8 @@ reload:
       I.overflow(c, I, m);
     if (Init && !c.frame->wraps.empty()) [[unlikely]]
       moveWraps(c, I, m);
+    if (Init && !c.frame->origins.empty()) [[unlikely]]
+      moveOrigins(c, I);
     if (Init && I.shadow && m)
       propagate(c, I, m);
     Act a = m || I.always ? I.fn(c, I, m) : Act::Next;

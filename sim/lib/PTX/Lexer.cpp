@@ -96,8 +96,8 @@ void Lexer::number(Token &t) {
   if (!hex) {
     while (isDigit(at(e)))
       ++e;
-    if (at(e) == '.' && isDigit(at(e + 1))) {
-      isFloat = true;
+    if (at(e) == '.' && (isDigit(at(e + 1)) || !isIdChar(at(e + 1)))) {
+      isFloat = true; // "1.5", and "0." as template libraries write it
       for (++e; isDigit(at(e));)
         ++e;
     }

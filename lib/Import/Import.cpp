@@ -77,9 +77,7 @@ static void buildNormalForm(OpPassManager &pm, ModuleOp module) {
 LogicalResult kvcache::import::normalise(ModuleOp module, PipelineRunner run) {
   if (failed(stablehlo::lowerToLinalg(module)))
     return failure();
-  OpPassManager normal(ModuleOp::getOperationName());
-  buildNormalForm(normal, module);
-  return run(normal);
+  return run([&](OpPassManager &pm) { buildNormalForm(pm, module); });
 }
 
 /// Concatenations are kept until here because recognition reads them.
@@ -88,10 +86,10 @@ LogicalResult kvcache::import::finish(ModuleOp module, PipelineRunner run) {
   tensor::populateDecomposeTensorConcatPatterns(patterns);
   if (failed(applyPatternsGreedily(module, std::move(patterns))))
     return failure();
-  OpPassManager clean(ModuleOp::getOperationName());
-  clean.addPass(createCanonicalizerPass());
-  clean.addPass(createCSEPass());
-  return run(clean);
+  return run([](OpPassManager &pm) {
+    pm.addPass(createCanonicalizerPass());
+    pm.addPass(createCSEPass());
+  });
 }
 
 static std::string locationText(Location loc) {
@@ -137,7 +135,11 @@ struct ImportPass : kvcache::import::impl::ImportPassBase<ImportPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     llvm::json::Array entries;
-    auto run = [&](OpPassManager &pm) { return runPipeline(pm, module); };
+    auto run = [&](PipelineBuilder build) {
+      OpPassManager pm(ModuleOp::getOperationName());
+      build(pm);
+      return runPipeline(pm, module);
+    };
     // A file of kvcache ops was written for us: it stays as it is.
     bool isOurs = hasCacheOps(module);
     if (!isOurs && failed(normalise(module, run)))

@@ -411,7 +411,10 @@ llvm::json::Object Rewriter::attributes() {
   const char *empty = emptyRows == EmptyRows::Zero  ? "zero"
                       : emptyRows == EmptyRows::NaN ? "nan"
                                                     : "mean_all";
+  std::string element;
+  llvm::raw_string_ostream(element) << getElementTypeOrSelf(m.root.getType());
   llvm::json::Object result{{"batch", product(batch)},
+                            {"dtype", element},
                             {"heads", product(kv) * product(group)},
                             {"kv_heads", product(kv)},
                             {"head_dim", product(depth)},

@@ -18,6 +18,7 @@ from __future__ import annotations
 from kvcache import reference, sim
 from kvcache._cache import PagedCache
 from kvcache._compile import Kernel, compile, load
+from kvcache._graph import GraphAttention, ImportedGraph, import_mlir
 from kvcache._native import CacheFull, DeviceError
 from kvcache._quantize import densify, dequantize, merge_states, quantize, sparsify
 from kvcache._spec import AttentionSpec, Format
@@ -29,11 +30,14 @@ __all__ = [
     "CacheFull",
     "DeviceError",
     "Format",
+    "GraphAttention",
+    "ImportedGraph",
     "Kernel",
     "PagedCache",
     "compile",
     "densify",
     "dequantize",
+    "import_mlir",
     "load",
     "merge_states",
     "quantize",

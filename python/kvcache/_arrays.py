@@ -58,8 +58,9 @@ def from_numpy(x: np.ndarray, framework: str) -> Any:
     """A NumPy result as an array of `framework`; NumPy for those we do not know."""
     if framework == "torch":
         torch = sys.modules["torch"]
-        if x.dtype == bfloat16:
-            return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+        if x.dtype.kind == "V" or x.dtype.num >= 256:  # a dtype of ml_dtypes
+            bits = torch.from_numpy(x.view(f"i{x.itemsize}"))
+            return bits.view(getattr(torch, x.dtype.name)) if hasattr(torch, x.dtype.name) else bits
         return torch.from_numpy(x)
     if framework == "jax":
         import jax.numpy as jnp

@@ -68,5 +68,6 @@ NB_MODULE(_native, m) {
   python::bindImages(m);
   python::bindCompiler(m);
   python::bindGpuCompiler(m);
+  python::bindGraphs(m);
   python::bindCache(m);
 }

@@ -42,6 +42,7 @@ void bindImages(nanobind::module_ &m);
 void bindCache(nanobind::module_ &m);
 void bindCompiler(nanobind::module_ &m);
 void bindGpuCompiler(nanobind::module_ &m);
+void bindGraphs(nanobind::module_ &m);
 
 /// Raises kvcache.DeviceError.
 [[noreturn]] void deviceError(const std::string &message);

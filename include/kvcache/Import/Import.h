@@ -30,9 +30,10 @@ inline constexpr llvm::StringLiteral kSourceAttr = "kv.source";
 /// those that kvcache.attention computes exactly.
 std::vector<Candidate> recognise(mlir::func::FuncOp function);
 
-/// How a caller runs passes (a pass manager, or from within a pass).
-using PipelineRunner =
-    llvm::function_ref<mlir::LogicalResult(mlir::OpPassManager &)>;
+/// How a caller runs the passes that a function adds (by a pass manager, or
+/// from within a pass).
+using PipelineBuilder = llvm::function_ref<void(mlir::OpPassManager &)>;
+using PipelineRunner = llvm::function_ref<mlir::LogicalResult(PipelineBuilder)>;
 
 /// The steps of the pass for those that do something in between: to the normal
 /// form, `recognise`, and what only recognition needed taken apart.

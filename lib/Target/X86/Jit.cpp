@@ -9,6 +9,7 @@
 #include "kvcache/Target/X86/Jit.h"
 
 #include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/ExecutionUtils.h"
 #include "llvm/ExecutionEngine/Orc/LLJIT.h"
 #include "llvm/IR/LegacyPassManager.h"
@@ -198,7 +199,7 @@ Jit::~Jit() = default;
 llvm::Expected<std::unique_ptr<Jit>>
 Jit::create(std::unique_ptr<LLVMContext> context,
             std::unique_ptr<Module> module, CpuTier tier, unsigned level,
-            bool selfContained) {
+            bool selfContained, JitSymbols symbols) {
   auto machine = createTargetMachine(tier);
   if (!machine)
     return machine.takeError();
@@ -211,11 +212,11 @@ Jit::create(std::unique_ptr<LLVMContext> context,
   if (selfContained)
     if (Error error = checkSelfContained(*object))
       return error;
-  return createFromObject(*object);
+  return createFromObject(*object, symbols);
 }
 
 llvm::Expected<std::unique_ptr<Jit>>
-Jit::createFromObject(ArrayRef<char> object) {
+Jit::createFromObject(ArrayRef<char> object, JitSymbols symbols) {
   // The machine only tells LLJIT the triple and layout: objects come compiled.
   auto machine = createTargetMachine(CpuTier::V2);
   if (!machine)
@@ -230,6 +231,14 @@ Jit::createFromObject(ArrayRef<char> object) {
       (*impl)->getDataLayout().getGlobalPrefix());
   if (!generator)
     return generator.takeError();
+  orc::SymbolMap known;
+  for (auto [name, address] : symbols)
+    known[(*impl)->mangleAndIntern(name)] = {
+        orc::ExecutorAddr::fromPtr(address), JITSymbolFlags::Exported};
+  if (!known.empty())
+    if (Error error = (*impl)->getMainJITDylib().define(
+            orc::absoluteSymbols(std::move(known))))
+      return error;
   (*impl)->getMainJITDylib().addGenerator(std::move(*generator));
   if (Error error = (*impl)->addObjectFile(MemoryBuffer::getMemBufferCopy(
           StringRef(object.data(), object.size()), "kvcache")))

@@ -64,6 +64,9 @@ undefinedSymbols(llvm::ArrayRef<char> object);
 /// object that needs anything, naming it.
 llvm::Error checkSelfContained(llvm::ArrayRef<char> object);
 
+/// Functions of this process that generated code may call by name.
+using JitSymbols = llvm::ArrayRef<std::pair<llvm::StringRef, void *>>;
+
 /// Code in this process. Destroying it frees the code.
 class Jit {
 public:
@@ -72,11 +75,11 @@ public:
   static llvm::Expected<std::unique_ptr<Jit>>
   create(std::unique_ptr<llvm::LLVMContext> context,
          std::unique_ptr<llvm::Module> module, CpuTier tier, unsigned level = 2,
-         bool selfContained = false);
+         bool selfContained = false, JitSymbols symbols = {});
 
   /// Adds an object made by `emitObject`.
   static llvm::Expected<std::unique_ptr<Jit>>
-  createFromObject(llvm::ArrayRef<char> object);
+  createFromObject(llvm::ArrayRef<char> object, JitSymbols symbols = {});
 
   ~Jit();
 

@@ -225,7 +225,7 @@ static void inFlight(Ctx &c, const Instr &I, const WgmmaExt &x) {
   if (!(c.checks & CheckAsync))
     return;
   for (int i = 0; i < x.nD; ++i)
-    c.warp->wgmmaPending.push_back({I.o[i].off, c.warp->wgmmaSeq});
+    c.warp->setInFlight(size_t(I.o[i].off >> 6), c.warp->wgmmaSeq);
 }
 
 static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
@@ -401,9 +401,13 @@ static Act execWait(Ctx &c, const Instr &I, uint32_t m) {
     raceAcquire(c, m, groupKey(c));
   auto &v = c.warp->wgmmaPending;
   size_t keep = 0;
-  for (auto &p : v)
-    if (int32_t(p.second - (c.warp->wgmmaSeq - I.a)) >= 0)
-      v[keep++] = p;
+  for (uint32_t reg : v) {
+    uint32_t &group = c.warp->wgmmaGroup[reg];
+    if (int32_t(group - 1 - target) >= 0)
+      v[keep++] = reg;
+    else
+      group = 0;
+  }
   v.resize(keep);
   return Act::Next;
 }

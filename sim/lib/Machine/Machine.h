@@ -169,9 +169,21 @@ struct Warp {
   std::vector<struct PendingJoin> joins; ///< selections under way
   uint32_t failedWaits = 0; ///< mbarrier waits in a row that found no phase
   const Instr *waitsAt = nullptr;
-  /// Registers of wgmma in flight: frame offset, group; and the group counter.
-  std::vector<std::pair<int32_t, uint32_t>> wgmmaPending;
+  /// Registers of wgmma in flight (indices into the frame); per register its
+  /// group + 1, or 0; and the group counter.
+  std::vector<uint32_t> wgmmaPending, wgmmaGroup;
   uint32_t wgmmaSeq = 0;
+  void setInFlight(size_t reg, uint32_t group) {
+    if (wgmmaGroup.size() <= reg)
+      wgmmaGroup.resize(reg + 64);
+    if (!wgmmaGroup[reg])
+      wgmmaPending.push_back(uint32_t(reg));
+    wgmmaGroup[reg] = group + 1;
+  }
+  uint32_t inFlight(const Opnd &o) const {
+    size_t reg = o.off < 0 ? ~size_t(0) : size_t(o.off >> 6);
+    return reg < wgmmaGroup.size() ? wgmmaGroup[reg] : 0;
+  }
   uint32_t bulkSeq = 0;
   std::vector<PendingCopy> bulkReads; ///< shared memory that bulk stores read
 

@@ -387,15 +387,24 @@ static void moveWraps(Ctx &c, const Instr &I, uint32_t m) {
 }
 
 /// Registers of a wgmma that was not waited for must not be touched by others.
+/// Compilers put plain copies between the wgmma and its wait: such a copy is in
+/// flight as its source is.
 static void checkInFlight(Ctx &c, const Instr &I) {
   if (I.cls == OpClass::Mma || !(c.checks & CheckAsync))
     return;
-  for (auto &[off, seq] : c.warp->wgmmaPending)
-    for (int i = 0; i < I.nd + I.ns; ++i)
-      if (I.o[i].off == off)
-        c.violation("async", I, std::countr_zero(c.split->mask), 0,
-                    "a register of a wgmma in flight is used before its "
-                    "wait_group");
+  Warp &w = *c.warp;
+  uint32_t from = 0, into = 0;
+  for (int i = 0; i < I.nd + I.ns; ++i)
+    if (uint32_t group = w.inFlight(I.o[i]))
+      (i < I.nd ? into : from) = group;
+  if (!from && !into)
+    return;
+  if (I.cls != OpClass::Move || !from)
+    c.violation("async", I, std::countr_zero(c.split->mask), 0,
+                "a register of a wgmma in flight is used before its "
+                "wait_group");
+  for (int i = 0; i < I.nd; ++i)
+    w.setInFlight(size_t(I.o[i].off >> 6), from - 1);
 }
 
 namespace {

@@ -66,35 +66,38 @@ void Parser::regDecl() {
     if (fn->regs.size() + count > size_t(kMaxRegisters))
       fail("too many registers");
     auto &regs = scopes.back().regs;
-    if (regs.count(n))
+    // `a` and `a<2>` may stand side by side: a, a0, a1.
+    std::string key = range.count < 0 ? n : n + '<';
+    if (regs.count(key))
       fail("register '" + n + "' is declared twice");
     for (int i = 0; i < count; ++i)
       fn->regs.push_back({range.count < 0 ? n : n + std::to_string(i), type});
-    regs[n] = range;
+    regs[key] = range;
   } while (accept(','));
   expect(';');
 }
 
 int Parser::findReg(const std::string &n, std::string &type) const {
-  size_t d = n.size();
-  while (d > 0 && std::isdigit(uint8_t(n[d - 1])))
-    --d;
-  std::string prefix = n.substr(0, d);
-  int64_t index = -1;
-  if (d < n.size() && n.size() - d <= 9 && (n[d] != '0' || n.size() - d == 1))
-    index = std::stoll(n.substr(d));
+  size_t digits = n.size();
+  while (digits > 0 && n.size() - digits < 9 &&
+         std::isdigit(uint8_t(n[digits - 1])))
+    --digits;
   for (size_t i = scopes.size(); i-- > 0;) {
-    auto it = scopes[i].regs.find(n);
-    if (it != scopes[i].regs.end() && it->second.count < 0) {
+    const auto &regs = scopes[i].regs;
+    if (auto it = regs.find(n); it != regs.end()) {
       type = it->second.type;
       return it->second.first;
     }
-    if (index < 0)
-      continue;
-    it = scopes[i].regs.find(prefix);
-    if (it != scopes[i].regs.end() && index < it->second.count) {
-      type = it->second.type;
-      return it->second.first + int(index);
+    // The prefix of a range may end in digits itself: %r1<4> holds %r12.
+    for (size_t d = digits; d < n.size(); ++d) {
+      if (n[d] == '0' && n.size() - d > 1)
+        continue;
+      auto it = regs.find(n.substr(0, d) + '<');
+      int64_t index = it == regs.end() ? 0 : std::stoll(n.substr(d));
+      if (it != regs.end() && index < it->second.count) {
+        type = it->second.type;
+        return it->second.first + int(index);
+      }
     }
   }
   return -1;

@@ -17,14 +17,17 @@ const char *const helpText =
     "  --arg FORM           one per kernel parameter:\n"
     "     ptr:FILE[:out[:uninit]]   device copy of an array (.npy or raw "
     "bytes)\n"
+    "     ptr+BYTES:FILE...         an address inside it\n"
     "     u32:V i32:V u64:V i64:V f32:V f64:V (also u8 i8 u16 i16)\n"
     "     bytes:FILE                a by-value struct\n"
     "     struct:FILE:OFF=ptr:F[:out],...  a struct holding device addresses\n"
+    "     dstruct:FILE:OFF=ptr:F...  the address of such a struct or table\n"
     "     tmap:FILE[:out];dtype=f16;dims=AxB;strides=S;box=axb;swizzle=128B;\n"
     "          oob=zero|nan[;estrides=..]  a tensor map, innermost first\n"
     "  --check=LIST         all (default), none, or any of bounds,align,init,\n"
     "                       race[=strict|=lockstep],async,barrier,target,\n"
     "                       overflow\n"
+    "  --symbol NAME=FILE   first contents of a module's variable\n"
     "  --counters FILE      write counters as JSON; --counters-per-line\n"
     "  --max-steps N        warp instructions in total\n"
     "  --target sm_XX       default: the file's\n"
@@ -204,6 +207,17 @@ static Arg structArg(CommandLine &cl, const std::string &rest) {
   return a;
 }
 
+/// A struct or a table of addresses that lies in device memory.
+static Arg deviceStruct(CommandLine &cl, const std::string &rest) {
+  Arg s = structArg(cl, rest);
+  FileBuffer f;
+  f.path = rest.substr(0, rest.find(':'));
+  f.bytes = std::move(s.bytes);
+  f.pointers = std::move(s.pointers);
+  cl.files.push_back(std::move(f));
+  return Arg::pointer(cl.files.size() - 1);
+}
+
 static Arg parseArg(CommandLine &cl, const std::string &s) {
   size_t colon = s.find(':');
   std::string kind = s.substr(0, colon),
@@ -213,6 +227,11 @@ static Arg parseArg(CommandLine &cl, const std::string &s) {
       return Arg::value(uint64_t(0));
     return Arg::pointer(addFile(cl, rest));
   }
+  if (kind.rfind("ptr+", 0) == 0)
+    return Arg::pointer(addFile(cl, rest),
+                        int64_t(unsignedValue(kind.substr(4), 63)));
+  if (kind == "dstruct")
+    return deviceStruct(cl, rest);
   if (kind == "f32")
     return Arg::value(float(floatValue(rest)));
   if (kind == "f64")
@@ -234,7 +253,7 @@ static Arg parseArg(CommandLine &cl, const std::string &s) {
   }
   throw Error("error: unknown argument form '" + s +
               "', expected ptr:, u32:, i32:, u64:, i64:, f32:, f64:, bytes:, "
-              "struct: or tmap:");
+              "struct:, dstruct: or tmap:");
 }
 
 static sim::Dim3 parseDims(const std::string &s) {
@@ -278,6 +297,16 @@ static sim::MmaModel parseModel(const std::string &s) {
     return *model;
   throw Error("error: unknown mma model '" + s +
               "', expected exact, a100, ada or h100");
+}
+
+static std::pair<std::string, std::vector<uint8_t>>
+parseSymbol(const std::string &s) {
+  size_t e = s.find('=');
+  if (e == std::string::npos || e == 0)
+    throw Error("error: expected NAME=FILE after --symbol, got '" + s + "'");
+  std::vector<uint8_t> bytes = readFile(s.substr(e + 1));
+  bytes.erase(bytes.begin(), bytes.begin() + std::ptrdiff_t(npyHeader(bytes)));
+  return {s.substr(0, e), std::move(bytes)};
 }
 
 CommandLine parseCommandLine(int argc, char **argv) {
@@ -326,6 +355,8 @@ CommandLine parseCommandLine(int argc, char **argv) {
       cl.launch.maxSteps = unsignedValue(need(), 64);
     else if (a == "--target")
       cl.launch.target = need();
+    else if (a == "--symbol")
+      cl.launch.symbols.push_back(parseSymbol(need()));
     else if (a == "--mma-model")
       cl.launch.mmaModel = parseModel(need());
     else if (a == "--flush-subnormals")

@@ -13,6 +13,7 @@ struct FileBuffer {
   std::vector<uint8_t> bytes; ///< the whole file
   size_t dataOffset = 0;      ///< of the array's bytes (behind a .npy header)
   bool out = false, uninit = false;
+  std::vector<sim::BufferPointer> pointers; ///< of other files, inside
 };
 
 struct CommandLine {

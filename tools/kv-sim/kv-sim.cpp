@@ -18,8 +18,8 @@ static int run(int argc, char **argv) {
   std::vector<sim::Buffer> buffers;
   for (FileBuffer &f : cl.files)
     buffers.push_back({f.bytes.data() + f.dataOffset,
-                       f.bytes.size() - f.dataOffset, !f.uninit, false,
-                       f.path});
+                       f.bytes.size() - f.dataOffset, !f.uninit, false, f.path,
+                       f.pointers});
   sim::Result r = sim::runKernel(*module, cl.launch, buffers, cl.args);
   for (const std::string &n : r.notes)
     std::fprintf(stderr, "%s: note: %s\n", cl.file.c_str(), n.c_str());

@@ -44,7 +44,7 @@ enum Check : uint32_t {
   CheckBarrier = 32,
   CheckTarget = 64,
   CheckOverflow = 128,
-  CheckRaceStrict = 256, ///< equal values from several warps are races too
+  CheckRaceStrict = 256,   ///< equal values from several warps are races too
   CheckRaceLockstep = 512, ///< lanes of one warp count as ordered
   CheckAll = 255,
   CheckNone = 0,
@@ -62,6 +62,13 @@ inline std::optional<MmaModel> parseMmaModel(std::string_view name) {
   return std::nullopt;
 }
 
+/// Where in some bytes the device address of a buffer goes.
+struct BufferPointer {
+  size_t offset;
+  size_t buffer;
+  int64_t addend = 0;
+};
+
 /// Device memory made from `data`. 256-byte aligned on the device.
 struct Buffer {
   void *data = nullptr;
@@ -69,17 +76,14 @@ struct Buffer {
   bool initialised = true; ///< false: every byte is undefined at first
   bool readOnly = false;
   std::string name;
+  std::vector<BufferPointer> pointers; ///< written to `data` before the run
 };
 
 /// One kernel parameter: its bytes, and where in them device addresses of
 /// buffers go.
 struct Arg {
   std::vector<uint8_t> bytes;
-  struct Pointer {
-    size_t offset;
-    size_t buffer;
-    int64_t addend = 0;
-  };
+  using Pointer = BufferPointer;
   std::vector<Pointer> pointers;
   size_t align = 8;
 
@@ -115,6 +119,8 @@ struct Launch {
                         ///< ISA's limit; 0: exact
   int threads = 0;      ///< 0: all
   bool counters = false, countersPerLine = false;
+  /// First contents of module variables, by name (cudaMemcpyToSymbol).
+  std::vector<std::pair<std::string, std::vector<uint8_t>>> symbols;
 };
 
 struct Violation {

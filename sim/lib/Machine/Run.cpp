@@ -130,6 +130,13 @@ static void addModuleVariable(Grid &g, const ModuleImpl &m,
     a += uint64_t(x.addend);
     std::memcpy(mem.get() + x.offset, &a, size_t(std::min(x.size, 8)));
   }
+  for (const auto &[symbol, bytes] : g.launch.symbols)
+    if (symbol == name) {
+      if (int64_t(bytes.size()) > v.bytes)
+        fail("variable '" + name + "' has " + std::to_string(v.bytes) +
+             " bytes, got " + std::to_string(bytes.size()));
+      std::copy(bytes.begin(), bytes.end(), mem.get());
+    }
   r->host = mem.get();
   r->readOnly = v.space == Space::Const;
   r->name = "'" + name + "'";
@@ -237,6 +244,16 @@ Result runKernel(const Module &module, const Launch &launch,
     at = (at + b.bytes + 65536 + 255) & ~uint64_t(255);
     g.globals.push_back(std::move(r));
   }
+  for (Buffer &b : buffers)
+    for (const BufferPointer &x : b.pointers) {
+      if (x.offset + 8 > b.bytes || x.buffer >= addresses.size())
+        fail("a pointer in a buffer is out of range");
+      uint64_t a = addresses[x.buffer] + uint64_t(x.addend);
+      std::memcpy(static_cast<uint8_t *>(b.data) + x.offset, &a, 8);
+    }
+  for (const auto &[symbol, bytes] : launch.symbols)
+    if (!m.globalAddress.count(symbol))
+      fail("no variable '" + symbol + "' in " + m.ptx->fileName);
   // The workspace of cooperative launches: a size and a barrier's counter.
   auto space = std::make_unique<uint8_t[]>(256);
   std::memset(space.get(), 0, 256);

@@ -138,9 +138,10 @@ Bytes resolveBytes(Ctx &c, const Instr &I, int lane, MemSpace space,
 /// largest number of different words in one bank, per 32-bank wavefront.
 void countAccess(Ctx &c, const Instr &I, const Group &g, uint32_t bytes) {
   InstrStats &s = c.stats->instr[I.id];
-  s.requests += 1;
-  s.bytes += uint64_t(bytes) * uint64_t(std::popcount(g.mask));
+  uint64_t all = uint64_t(bytes) * uint64_t(std::popcount(g.mask));
   if (g.space == MemSpace::Global) {
+    s.requests += 1;
+    s.bytes += all;
     std::vector<uint64_t> sectors;
     KVSIM_EACH(g.mask)
     for (uint64_t x = g.off[l] / 32; x <= (g.off[l] + bytes - 1) / 32; ++x)
@@ -148,6 +149,8 @@ void countAccess(Ctx &c, const Instr &I, const Group &g, uint32_t bytes) {
     std::sort(sectors.begin(), sectors.end());
     s.sectors += std::unique(sectors.begin(), sectors.end()) - sectors.begin();
   } else if (g.space == MemSpace::Shared || g.space == MemSpace::Cluster) {
+    s.sharedRequests += 1;
+    s.sharedBytes += all;
     // Lanes go in groups that together cover 128 bytes.
     int per = bytes <= 4 ? 32 : bytes == 8 ? 16 : 8;
     for (int b = 0; b < 32; b += per) {
@@ -165,26 +168,21 @@ void countAccess(Ctx &c, const Instr &I, const Group &g, uint32_t bytes) {
       }
       s.conflicts += worst - 1;
     }
+  } else {
+    s.otherBytes += all;
   }
 }
 
 void checkPending(Ctx &c, const Instr &I, const Group &g, uint32_t bytes,
                   bool isWrite) {
-  if (isWrite && g.owner && !g.owner->genericSeq.empty()) {
-    Block &b = *g.owner;
-    KVSIM_EACH(g.mask)
-    for (uint32_t i = 0; i < bytes; ++i) {
-      b.genericSeq[g.off[l] + i] = b.proxyClock;
-      b.genericWarp[g.off[l] + i] = uint8_t(c.warp->index);
-    }
-    for (auto &w : b.warps)
+  if (isWrite && g.owner)
+    for (auto &w : g.owner->warps)
       for (const PendingCopy &p : w->bulkReads)
         KVSIM_EACH(g.mask)
-    if (g.off[l] < p.addr + p.bytes && p.addr < g.off[l] + bytes)
-      c.violation("async", I, int(l), g.off[l],
-                  "store to shared memory that a bulk store still reads: "
-                  "wait_group.read was not executed");
-  }
+  if (g.off[l] < p.addr + p.bytes && p.addr < g.off[l] + bytes)
+    c.violation("async", I, int(l), g.off[l],
+                "store to shared memory that a bulk store still reads: "
+                "wait_group.read was not executed");
   if (!g.owner || g.owner->sharedPending.empty())
     return;
   const uint8_t *p = g.owner->sharedPending.data();

@@ -18,7 +18,7 @@ void addBarrierObjects(Table &t);
 
 /// complete_tx on the mbarrier at an address.
 void completeTx(Ctx &c, const Instr &I, int lane, MemSpace space, uint64_t addr,
-                int64_t bytes);
+                int64_t bytes, const AsyncOp &op);
 
 } // namespace kvcache::sim::KVSIM_TIER
 

@@ -12,17 +12,25 @@ struct ReduceOp {
 };
 ReduceOp takeReduce(Decoder &D);
 void reduceElement(const ReduceOp &r, uint8_t *to, const uint8_t *from);
-void copyBytes(Ctx &c, const Instr &I, int lane, const Bytes &to,
-               const Bytes &from, uint64_t bytes);
-void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
-                uint64_t bytes, AccessKind kind, const uint8_t *values);
-void markBulkRead(Ctx &c, int lane, const Bytes &from, uint64_t bytes);
-/// The async check: generic stores not followed by fence.proxy.async.
-void checkProxy(Ctx &c, const Instr &I, int lane, const Bytes &b,
-                uint64_t bytes);
+/// The operations that a copy's reads and writes belong to.
+struct BulkOps {
+  AsyncOp read, write;
+};
+/// Of a copy that completes on the mbarrier at an address.
+BulkOps opsOfMbarrier(Ctx &c, const Instr &I, int lane, MemSpace space,
+                      uint64_t addr);
+/// Of a copy in the warp's current bulk group.
+BulkOps opsOfGroup(Ctx &c);
 
-/// The bytes were written by the async proxy: no fence is needed for them.
-void clearGeneric(const Bytes &b, uint64_t bytes);
+void copyBytes(Ctx &c, const Instr &I, int lane, const Bytes &to,
+               const Bytes &from, uint64_t bytes, const BulkOps &ops);
+void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
+                uint64_t bytes, AccessKind kind, const uint8_t *values,
+                const AsyncOp *op = nullptr);
+/// Counters of a contiguous piece that a copy reads or writes.
+void countBulk(Ctx &c, const Instr &I, const Bytes &b, uint64_t bytes,
+               bool isWrite);
+void markBulkRead(Ctx &c, int lane, const Bytes &from, uint64_t bytes);
 
 } // namespace kvcache::sim::KVSIM_TIER
 

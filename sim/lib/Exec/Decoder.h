@@ -46,7 +46,7 @@ struct ModuleImpl : Module {
     std::map<std::string, Code *> byName;
     uint32_t instrCount = 0;
     int64_t localBytes = 0;
-    bool asyncProxy = false; ///< uses bulk copies or wgmma
+    bool asyncOps = false; ///< has asynchronous copies or wgmma
   };
   mutable std::mutex mutex;
   mutable std::map<std::string, std::shared_ptr<Program>> programs;

@@ -47,6 +47,11 @@ static Act execCpAsync(Ctx &c, const Instr &I, uint32_t m) {
                   "the source has " + std::to_string(take[l]) +
                       " bytes, the copy only " + std::to_string(bytes));
   }
+  AsyncOp op;
+  uint32_t serial = ++c.warp->cpAsync.issued;
+  if (c.checks & CheckRace)
+    op = raceAgent(c, *c.block, AgentKind::CpAsync, uint64_t(c.warp->index),
+                   serial, false);
   // Groups of equal size share one look-up.
   uint32_t todo = m;
   while (todo) {
@@ -61,7 +66,7 @@ static Act execCpAsync(Ctx &c, const Instr &I, uint32_t m) {
         KVSIM_EACH(g.mask) std::memcpy(undef + l * 16, g.undef + g.off[l], n);
       if (c.checks & CheckRace && !g.region->readOnly)
         raceAccess(c, I, *g.region, g.owner, g.mask, g.off, n, AccessKind::Read,
-                   MemOrder());
+                   MemOrder(), nullptr, &op);
       if (!c.stats->instr.empty())
         countAccess(c, I, g, n);
     });
@@ -72,7 +77,7 @@ static Act execCpAsync(Ctx &c, const Instr &I, uint32_t m) {
       for (int l = 0; l < 32; ++l)
         std::memcpy(values + l * bytes, data + l * 16, bytes);
       raceAccess(c, I, *g.region, g.owner, g.mask, g.off, bytes,
-                 AccessKind::Write, MemOrder(), values);
+                 AccessKind::Write, MemOrder(), values, &op);
     }
     KVSIM_EACH(g.mask) {
       std::memcpy(g.host + g.off[l], data + l * 16, bytes);
@@ -80,8 +85,8 @@ static Act execCpAsync(Ctx &c, const Instr &I, uint32_t m) {
         std::memcpy(g.undef + g.off[l], undef + l * 16, bytes);
       if (c.checks & CheckAsync) {
         std::memset(&g.owner->sharedPending[g.off[l]], 1, bytes);
-        c.warp->cpAsync.copies.push_back(
-            {uint32_t(g.off[l]), bytes, uint8_t(l), c.warp->cpAsync.seq[l]});
+        c.warp->cpAsync.copies.push_back({uint32_t(g.off[l]), bytes, uint8_t(l),
+                                          c.warp->cpAsync.seq[l], serial});
       }
     }
   });
@@ -99,6 +104,14 @@ static void deliver(Ctx &c, uint32_t m, const uint32_t *upTo) {
       v[keep++] = p;
   }
   v.resize(keep);
+  if (!(c.checks & CheckRace))
+    return;
+  // Seen now: what was issued before the oldest copy still in flight.
+  uint32_t done = c.warp->cpAsync.issued;
+  for (const PendingCopy &p : v)
+    if (m >> p.lane & 1)
+      done = std::min(done, p.serial - 1);
+  raceAwait(c, *c.block, AgentKind::CpAsync, uint64_t(c.warp->index), done);
 }
 
 void deliverAll(Ctx &c, uint32_t m) {
@@ -186,6 +199,7 @@ static void decodeCpAsync(Decoder &D, Instr &I) {
     }
   }
   D.needSm(I, 80);
+  D.program.asyncOps = true;
   D.finish(I, {}, ss);
 }
 

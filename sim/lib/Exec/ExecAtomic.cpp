@@ -141,13 +141,15 @@ static Act execAtomic(Ctx &c, const Instr &I, uint32_t m) {
           T now = combine<T>(I, old, x[l], y[l]);
           std::memcpy(p, &now, sizeof(T));
           olds[l] = old;
+          c.stats->changes += std::memcmp(&old, &now, sizeof(T)) != 0;
         } else {
-          T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+          T old = __atomic_load_n(p, __ATOMIC_RELAXED), now;
+          do
+            now = combine<T>(I, old, x[l], y[l]);
           while (!__atomic_compare_exchange_n(
-              p, &old, combine<T>(I, old, x[l], y[l]), false, __ATOMIC_ACQ_REL,
-              __ATOMIC_RELAXED)) {
-          }
+              p, &old, now, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
           olds[l] = old;
+          c.stats->changes += std::memcmp(&old, &now, sizeof(T)) != 0;
         }
         if (c.init)
           atomicShadow<T>(c, I, g, int(l), uint32_t(v * sizeof(T)), v, shadow);
@@ -162,7 +164,7 @@ static Act execAtomic(Ctx &c, const Instr &I, uint32_t m) {
     if (!c.stats->instr.empty())
       countAccess(c, I, g, bytes);
   });
-  return polled(c, I);
+  return polled(c, I, addr[std::countr_zero(m)]);
 }
 
 static void decodeAtomic(Decoder &D, Instr &I) {

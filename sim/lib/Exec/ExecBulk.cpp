@@ -12,7 +12,8 @@
 namespace kvcache::sim::KVSIM_TIER {
 
 void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
-                uint64_t bytes, AccessKind kind, const uint8_t *values) {
+                uint64_t bytes, AccessKind kind, const uint8_t *values,
+                const AsyncOp *op) {
   if (!(c.checks & CheckRace) || b.region->readOnly)
     return;
   uint64_t off[32];
@@ -23,7 +24,29 @@ void bulkAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
     std::memcpy(v.data() + bytes * size_t(lane), values, bytes);
   }
   raceAccess(c, I, *b.region, b.owner, 1u << lane, off, uint32_t(bytes), kind,
-             MemOrder(), values ? v.data() : nullptr);
+             MemOrder(), values ? v.data() : nullptr, op);
+}
+
+BulkOps opsOfMbarrier(Ctx &c, const Instr &I, int lane, MemSpace space,
+                      uint64_t addr) {
+  BulkOps ops;
+  if (!(c.checks & CheckRace))
+    return ops;
+  Bytes b = resolveBytes(c, I, lane, space, addr, 8);
+  if (b.owner)
+    ops.read = ops.write = raceMbarrierOp(c, *b.owner, b.offset);
+  return ops;
+}
+
+BulkOps opsOfGroup(Ctx &c) {
+  BulkOps ops;
+  if (!(c.checks & CheckRace))
+    return ops;
+  auto w = uint64_t(c.warp->index);
+  uint32_t group = c.warp->bulkSeq + 1;
+  ops.read = raceAgent(c, *c.block, AgentKind::BulkRead, w, group, true);
+  ops.write = raceAgent(c, *c.block, AgentKind::BulkWrite, w, group, true);
+  return ops;
 }
 
 static void noUndefinedToGlobal(Ctx &c, const Instr &I, int lane,
@@ -37,30 +60,28 @@ static void noUndefinedToGlobal(Ctx &c, const Instr &I, int lane,
                   "an undefined value is copied to global memory");
 }
 
-void clearGeneric(const Bytes &b, uint64_t bytes) {
-  if (b.owner && !b.owner->genericSeq.empty())
-    std::memset(&b.owner->genericSeq[b.offset], 0, bytes * 4);
-}
-
-void checkProxy(Ctx &c, const Instr &I, int lane, const Bytes &b,
-                uint64_t bytes) {
-  if (!b.owner || b.owner->genericSeq.empty())
+void countBulk(Ctx &c, const Instr &I, const Bytes &b, uint64_t bytes,
+               bool isWrite) {
+  if (c.stats->instr.empty() || !bytes)
     return;
-  for (uint64_t i = b.offset; i < b.offset + bytes; ++i) {
-    uint32_t s = b.owner->genericSeq[i];
-    if (s && b.owner->warpFence[b.owner->genericWarp[i]] <= s &&
-        c.block->warpFence[c.warp->index] <= s)
-      c.violation("async", I, lane, i,
-                  "shared memory was written by ordinary stores and is read by "
-                  "the async proxy without fence.proxy.async");
+  InstrStats &s = c.stats->instr[I.id];
+  if (b.space != MemSpace::Global) {
+    s.sharedBytes += bytes;
+    return;
   }
+  s.requests += 1;
+  s.bytes += bytes;
+  s.sectors += (b.offset + bytes - 1) / 32 - b.offset / 32 + 1;
+  s.storesGlobal = isWrite;
 }
 
 void copyBytes(Ctx &c, const Instr &I, int lane, const Bytes &to,
-               const Bytes &from, uint64_t bytes) {
+               const Bytes &from, uint64_t bytes, const BulkOps &ops) {
   noUndefinedToGlobal(c, I, lane, to, from.undef, bytes);
-  bulkAccess(c, I, lane, from, bytes, AccessKind::Read, nullptr);
-  bulkAccess(c, I, lane, to, bytes, AccessKind::Write, from.host);
+  countBulk(c, I, from, bytes, false);
+  countBulk(c, I, to, bytes, true);
+  bulkAccess(c, I, lane, from, bytes, AccessKind::Read, nullptr, &ops.read);
+  bulkAccess(c, I, lane, to, bytes, AccessKind::Write, from.host, &ops.write);
   std::memmove(to.host, from.host, bytes);
   if (to.undef) {
     if (from.undef)
@@ -68,7 +89,6 @@ void copyBytes(Ctx &c, const Instr &I, int lane, const Bytes &to,
     else
       std::memset(to.undef, 0, bytes);
   }
-  clearGeneric(to, bytes);
 }
 
 /// One element of a reduction, in place.
@@ -77,7 +97,10 @@ void reduceElement(const ReduceOp &r, uint8_t *to, const uint8_t *from) {
     using T = decltype(a);
     switch (r.op) {
     case ReduceOp::Add:
-      return T(a + b);
+      if constexpr (std::is_integral_v<T>)
+        return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
+      else
+        return a + b;
     case ReduceOp::Min:
       return b < a ? b : a;
     case ReduceOp::Max:
@@ -187,8 +210,6 @@ static Act execBulk(Ctx &c, const Instr &I, uint32_t m) {
       checkAlign(c, I, 1u << l, from, 16);
     }
     Bytes src = resolveBytes(c, I, lane, x.from, from[l], n);
-    if (src.owner)
-      checkProxy(c, I, lane, src, n);
     uint32_t ctas = x.multicast ? c.in<uint16_t>(I.o[4])[l] : 0;
     if (x.multicast) {
       for (uint32_t r = 0; r < c.grid->clusterSize; ++r) {
@@ -198,26 +219,31 @@ static Act execBulk(Ctx &c, const Instr &I, uint32_t m) {
         uint64_t strip = ~(uint64_t(0xff) << kRankShift);
         Bytes dst = resolveBytes(c, I, lane, MemSpace::Cluster,
                                  (to[l] & strip & 0xffffffff) | field, n);
-        copyBytes(c, I, lane, dst, src, n);
-        completeTx(c, I, lane, MemSpace::Cluster,
-                   (bar[l] & strip & 0xffffffff) | field, n);
+        uint64_t to = (bar[l] & strip & 0xffffffff) | field;
+        BulkOps ops = opsOfMbarrier(c, I, lane, MemSpace::Cluster, to);
+        copyBytes(c, I, lane, dst, src, n, ops);
+        completeTx(c, I, lane, MemSpace::Cluster, to, n, ops.write);
       }
       continue;
     }
     Bytes dst = resolveBytes(c, I, lane, x.to, to[l], n);
+    BulkOps ops =
+        x.mbarrier ? opsOfMbarrier(c, I, lane, x.bar, bar[l]) : opsOfGroup(c);
     if (x.reduce) {
       int e = typeSize(x.op.type);
       noUndefinedToGlobal(c, I, lane, dst, src.undef, n);
-      bulkAccess(c, I, lane, src, n, AccessKind::Read, nullptr);
+      countBulk(c, I, src, n, false);
+      countBulk(c, I, dst, n, true);
+      bulkAccess(c, I, lane, src, n, AccessKind::Read, nullptr, &ops.read);
       static std::mutex reductions; // of blocks on other threads
       std::lock_guard<std::mutex> lock(reductions);
       for (uint32_t i = 0; i + uint32_t(e) <= n; i += uint32_t(e))
         reduceElement(x.op, dst.host + i, src.host + i);
     } else {
-      copyBytes(c, I, lane, dst, src, n);
+      copyBytes(c, I, lane, dst, src, n, ops);
     }
     if (x.mbarrier)
-      completeTx(c, I, lane, x.bar, bar[l], n);
+      completeTx(c, I, lane, x.bar, bar[l], n, ops.write);
     else if (src.owner)
       markBulkRead(c, lane, src, n);
   }
@@ -236,11 +262,18 @@ static Act execBulkWait(Ctx &c, const Instr &I, uint32_t m) {
     if (!(m >> p.lane & 1) || int32_t(p.seq - (c.warp->bulkSeq - I.a)) >= 0)
       v[keep++] = p;
   v.resize(keep);
+  if ((c.checks & CheckRace) && c.warp->bulkSeq > I.a) {
+    uint32_t done = c.warp->bulkSeq - I.a;
+    auto w = uint64_t(c.warp->index);
+    raceAwait(c, *c.block, AgentKind::BulkRead, w, done);
+    if (!I.b)
+      raceAwait(c, *c.block, AgentKind::BulkWrite, w, done);
+  }
   return Act::Next;
 }
 
 static void decodeGroup(Decoder &D, Instr &I, bool commit) {
-  D.take("read");
+  I.b = D.take("read");
   I.shadow = nullptr;
   I.cls = OpClass::Async;
   I.fn = commit ? execBulkCommit : execBulkWait;
@@ -270,7 +303,7 @@ void decodeBulk(Decoder &D, Instr &I, bool reduce) {
   }
   if (D.take("tensor"))
     return decodeBulkTensor(D, I, reduce);
-  D.program.asyncProxy = true;
+  D.program.asyncOps = true;
   BulkExt x;
   x.reduce = reduce;
   // Destination first, then source: as the modifiers stand.
@@ -352,8 +385,9 @@ static Act execRemote(Ctx &c, const Instr &I, uint32_t m) {
       const Opnd &s = I.o[2 + i];
       std::memcpy(v + i * x.elem, c.in<uint8_t>(s) + l * s.sz, size_t(x.elem));
     }
-    bulkAccess(c, I, int(l), b, bytes, AccessKind::Write,
-               x.reduce ? nullptr : v);
+    BulkOps ops = opsOfMbarrier(c, I, int(l), MemSpace::Cluster, bar[l]);
+    if (!x.reduce)
+      bulkAccess(c, I, int(l), b, bytes, AccessKind::Write, v, &ops.write);
     for (int i = 0; i < x.vec; ++i)
       if (x.reduce)
         reduceElement(x.op, b.host + i * x.elem, v + i * x.elem);
@@ -361,7 +395,8 @@ static Act execRemote(Ctx &c, const Instr &I, uint32_t m) {
         std::memcpy(b.host + i * x.elem, v + i * x.elem, size_t(x.elem));
     if (b.undef && !x.reduce)
       std::memset(b.undef, 0, bytes);
-    completeTx(c, I, int(l), MemSpace::Cluster, bar[l], int64_t(bytes));
+    completeTx(c, I, int(l), MemSpace::Cluster, bar[l], int64_t(bytes),
+               ops.write);
   }
   return Act::Next;
 }
@@ -402,6 +437,7 @@ static void decodeRemote(Decoder &D, Instr &I, bool reduce) {
   I.cls = OpClass::Async;
   I.ext = D.extra(x);
   D.needSm(I, 90);
+  D.program.asyncOps = true;
   D.finish(I, {}, ss);
 }
 

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Async.h"
+#include <algorithm>
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -28,12 +29,15 @@ struct Object {
            uint64_t(pending & 0xfffff) << 23 |
            (uint64_t(uint32_t(tx)) & 0x7fffff);
   }
-  void settle() {
-    if (pending == 0 && tx == 0) {
-      phase = !phase;
-      pending = expected;
-    }
+  /// True when the phase ended.
+  bool settle() {
+    if (pending != 0 || tx != 0)
+      return false;
+    phase = !phase;
+    pending = expected;
+    return true;
   }
+  bool inUse() const { return pending != expected || tx != 0; }
 };
 
 enum Op : uint32_t {
@@ -65,8 +69,38 @@ static void store(uint8_t *p, const Object &o) {
   std::memcpy(p, &v, 8);
 }
 
-static uint64_t keyOf(const uint8_t *p) {
-  return uint64_t(reinterpret_cast<uintptr_t>(p));
+/// Of the object's clock in the race check.
+static uint64_t keyOf(const Bytes &b) {
+  return uint64_t(b.owner->linear) << 24 | b.offset;
+}
+
+/// The object itself as memory: initialised, then used by atomic operations.
+static void objectAccess(Ctx &c, const Instr &I, int lane, const Bytes &b,
+                         bool whole) {
+  uint64_t off[32];
+  off[lane] = b.offset;
+  MemOrder order;
+  order.strong = !whole;
+  order.scope = 2;
+  raceAccess(c, I, *b.region, b.owner, 1u << lane, off, 8,
+             whole ? AccessKind::Write : AccessKind::Atomic, order);
+}
+
+/// The transaction count has a range of its own (PTX ISA, mbarrier).
+static constexpr int32_t kMaxTx = (1 << 20) - 1;
+
+static void addTx(Ctx &c, const Instr &I, int lane, uint64_t addr, Object &o,
+                  int64_t bytes) {
+  int64_t tx = o.tx + bytes;
+  if (tx > kMaxTx || tx < -kMaxTx) {
+    if (c.checks & CheckAsync)
+      c.violation("async", I, lane, addr,
+                  "the mbarrier's transaction count would be " +
+                      std::to_string(tx) +
+                      ", its range is -(2^20-1) to 2^20-1");
+    tx = std::clamp<int64_t>(tx, -kMaxTx, kMaxTx);
+  }
+  o.tx = int32_t(tx);
 }
 
 static void requireObject(Ctx &c, const Instr &I, int lane, uint64_t addr,
@@ -76,19 +110,25 @@ static void requireObject(Ctx &c, const Instr &I, int lane, uint64_t addr,
 }
 
 void completeTx(Ctx &c, const Instr &I, int lane, MemSpace space, uint64_t addr,
-                int64_t bytes) {
+                int64_t bytes, const AsyncOp &op) {
   Bytes b = resolveBytes(c, I, lane, space, addr, 8);
+  if (!b.owner)
+    c.violation("bounds", I, lane, addr, "an mbarrier lies in shared memory");
   Object o = load(b.host);
   requireObject(c, I, lane, addr, o);
-  if (c.checks & CheckRace)
-    raceRelease(c, 1u << lane, keyOf(b.host));
-  o.tx -= int32_t(bytes);
-  o.settle();
+  if (c.checks & CheckRace) {
+    objectAccess(c, I, lane, b, false);
+    raceArriveOp(c, keyOf(b), op);
+  }
+  addTx(c, I, lane, addr, o, -bytes);
+  if (o.settle() && (c.checks & CheckRace))
+    racePhase(c, keyOf(b));
   store(b.host, o);
+  ++c.stats->changes;
 }
 
 static void arrive(Ctx &c, const Instr &I, int lane, uint64_t addr, Object &o,
-                   int32_t count, bool drop) {
+                   int64_t count, bool drop, uint64_t key) {
   if (count < 1 || count > o.pending) {
     if (c.checks & CheckAsync)
       c.violation("async", I, lane, addr,
@@ -97,10 +137,11 @@ static void arrive(Ctx &c, const Instr &I, int lane, uint64_t addr, Object &o,
                       std::to_string(o.pending) + " more");
     count = o.pending;
   }
-  o.pending -= count;
+  o.pending -= int32_t(count);
   if (drop)
-    o.expected -= count;
-  o.settle();
+    o.expected -= int32_t(count);
+  if (o.settle() && (c.checks & CheckRace))
+    racePhase(c, key);
 }
 
 /// Operands: [result], address, [count or tx or state or parity].
@@ -137,18 +178,20 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
     uint32_t n = arg ? (arg->sz == 8 ? uint32_t(c.in<uint64_t>(*arg)[l])
                                      : c.in<uint32_t>(*arg)[l])
                      : 1;
-    if (c.checks & CheckRace) {
-      uint64_t off = b.offset;
-      uint64_t offs[32];
-      offs[l] = off;
-      MemOrder strong;
-      strong.strong = true;
-      strong.scope = 2;
-      raceAccess(c, I, *b.region, b.owner, 1u << l, offs, 8,
-                 x.op == Init || x.op == Inval ? AccessKind::Write
-                                               : AccessKind::Atomic,
-                 x.op == Init || x.op == Inval ? MemOrder() : strong);
-    }
+    if (c.checks & CheckRace)
+      objectAccess(c, I, lane, b, x.op == Init || x.op == Inval);
+    auto known = b.owner->mbarriers.find(uint32_t(b.offset));
+    bool valid = known != b.owner->mbarriers.end() && o.expected &&
+                 known->second == o.expected && o.pending <= o.expected;
+    if ((x.op == Init || x.op == Inval) && valid && o.inUse() &&
+        (c.checks & CheckAsync))
+      c.violation(
+          "async", I, lane, addr[l],
+          std::string("the mbarrier is ") +
+              (x.op == Init ? "initialised" : "invalidated") +
+              " while its phase is under way: " + std::to_string(o.pending) +
+              " of " + std::to_string(o.expected) + " arrivals and " +
+              std::to_string(o.tx) + " bytes are pending");
     switch (x.op) {
     case Init:
       if (n < 1 || n > (1u << 20) - 1)
@@ -156,12 +199,16 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
                     "mbarrier count must be 1 to 2^20-1, got " +
                         std::to_string(n));
       o = Object();
-      o.expected = o.pending = int32_t(n);
+      if (c.checks & CheckRace)
+        raceForget(c, keyOf(b));
+      o.expected = o.pending = int32_t(n & 0xfffff);
+      b.owner->mbarriers[uint32_t(b.offset)] = o.expected;
       if (b.undef)
         std::memset(b.undef, 0, 8);
       break;
     case Inval:
       o = Object();
+      b.owner->mbarriers.erase(uint32_t(b.offset));
       if (b.undef)
         std::memset(b.undef, 0xff, 8);
       break;
@@ -170,23 +217,31 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
       requireObject(c, I, lane, addr[l], o);
       if (x.cpAsync) {
         deliverAll(c, 1u << l);
+        if (c.checks & CheckRace)
+          raceArriveOp(c, keyOf(b),
+                       raceAgent(c, *c.block, AgentKind::CpAsync,
+                                 uint64_t(c.warp->index),
+                                 c.warp->cpAsync.issued, false));
         if (!x.noinc)
           break; // counted up and down again
       }
-      if (!x.relaxed && (c.checks & CheckRace))
-        raceRelease(c, 1u << l, keyOf(b.host));
+      if (c.checks & CheckRace)
+        raceArrive(c, keyOf(b), x.relaxed);
       if (x.expectTx)
-        o.tx += int32_t(n);
-      arrive(c, I, lane, addr[l], o, x.expectTx ? 1 : int32_t(n), x.op == Drop);
+        addTx(c, I, lane, addr[l], o, int64_t(n));
+      arrive(c, I, lane, addr[l], o, x.expectTx ? 1 : int64_t(n), x.op == Drop,
+             keyOf(b));
       break;
     }
     case ExpectTx:
       requireObject(c, I, lane, addr[l], o);
-      o.tx += int32_t(n);
+      addTx(c, I, lane, addr[l], o, int64_t(n));
       break;
     case CompleteTx:
-      o.tx -= int32_t(n);
-      o.settle();
+      requireObject(c, I, lane, addr[l], o);
+      addTx(c, I, lane, addr[l], o, -int64_t(n));
+      if (o.settle() && (c.checks & CheckRace))
+        racePhase(c, keyOf(b));
       break;
     case TestWait:
     case TryWait: {
@@ -199,7 +254,7 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
       ready |= uint32_t(done) << l;
       failed |= !done;
       if (done && !x.relaxed && (c.checks & CheckRace))
-        raceAcquire(c, 1u << l, keyOf(b.host));
+        raceWait(c, keyOf(b));
       break;
     }
     }
@@ -212,8 +267,11 @@ static Act execMbarrier(Ctx &c, const Instr &I, uint32_t m) {
     writePred(c, I.o[0], m, ready);
     c.warp->failedWaits = failed ? c.warp->failedWaits + 1 : 0;
     c.warp->waitsAt = &I;
+    if (failed)
+      c.warp->waitsFor = addr[std::countr_zero(m & ~ready)];
   } else {
     c.warp->failedWaits = 0;
+    ++c.stats->changes;
   }
   if (c.init && I.nd)
     setDefined(c, I.o[0], m);

@@ -105,7 +105,7 @@ static Act execLoad(Ctx &c, const Instr &I, uint32_t m) {
     if (!c.stats->instr.empty())
       countAccess(c, I, g, bytes);
   });
-  return I.b & 1 ? polled(c, I) : Act::Next;
+  return I.b & 1 ? polled(c, I, addr[std::countr_zero(m)]) : Act::Next;
 }
 
 static void storeShadow(Ctx &c, const Instr &I, const Group &g, const Opnd &s,
@@ -158,10 +158,15 @@ static Act execStore(Ctx &c, const Instr &I, uint32_t m) {
       raceAccess(c, I, *g.region, g.owner, g.mask, g.off, bytes,
                  AccessKind::Write, memOrder(I.b), values);
     }
+    c.stats->changes += !c.warp->polls;
     for (int v = 0; v < I.vec; ++v) {
       const Opnd &s = I.o[1 + v];
       const uint8_t *p = c.in<uint8_t>(s);
       uint32_t extra = uint32_t(v * Elem);
+      if (c.warp->polls) [[unlikely]]
+        KVSIM_EACH(g.mask)
+      c.stats->changes +=
+          std::memcmp(g.host + g.off[l] + extra, p + l * s.sz, Elem) != 0;
       if (g.mask == ~0u && I.vec == 1 && s.sz == Elem &&
           contiguous(g.off, Elem))
         std::memcpy(g.host + g.off[0], p, 32 * Elem);

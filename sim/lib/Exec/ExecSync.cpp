@@ -127,8 +127,8 @@ static Act execClusterArrive(Ctx &c, const Instr &I, uint32_t m) {
   }
   w.clusterArrived |= m;
   KVSIM_EACH(m) w.clusterPhase[l] = c.block->cluster->phase;
-  if ((c.checks & CheckRace) && !I.a)
-    raceRelease(c, m, uint64_t(reinterpret_cast<uintptr_t>(c.block->cluster)));
+  if (c.checks & CheckRace)
+    raceArrive(c, c.block->cluster->raceKey(), I.a);
   c.block->cluster->arrive(c, std::popcount(m));
   return Act::Next;
 }
@@ -148,7 +148,7 @@ static Act execClusterWait(Ctx &c, const Instr &I, uint32_t m) {
   }
   w.clusterArrived &= ~m;
   if (c.checks & CheckRace)
-    raceAcquire(c, m, uint64_t(reinterpret_cast<uintptr_t>(c.block->cluster)));
+    raceWait(c, c.block->cluster->raceKey());
   return Act::Next;
 }
 
@@ -224,10 +224,16 @@ static void decodeBar(Decoder &D, Instr &I) {
 }
 
 static Act execFence(Ctx &c, const Instr &I, uint32_t m) {
-  if (c.checks & CheckRace)
-    raceFence(c, I, m, int(I.a));
-  if (I.b == 2)
-    c.block->warpFence[c.warp->index] = ++c.block->proxyClock;
+  if (c.checks & CheckRace) {
+    if (I.b == 2)
+      raceProxyFence(c);
+    else if (I.b != 1)
+      raceFence(c, I, m, int(I.a));
+    if (I.ns) { // the acquire of a tensor map
+      const uint64_t *a = c.in<uint64_t>(I.o[0]);
+      KVSIM_EACH(m) raceTensormapFence(c, a[l] + uint64_t(I.imm));
+    }
+  }
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   return Act::Next;
 }
@@ -249,10 +255,16 @@ static void decodeFence(Decoder &D, Instr &I) {
   }
   if (!D.peekMod().empty() && (D.peekMod().rfind("proxy", 0) == 0)) {
     D.take("proxy");
-    I.b = D.peekMod().rfind("async", 0) == 0 ? 2 : 1;
+    bool tensormap = D.peekMod().rfind("tensormap", 0) == 0;
+    I.b = D.peekMod().rfind("async", 0) == 0 ? 2 : tensormap ? 3 : 1;
     D.takeRest();
     I.a = 2;
-    D.finish(I, {}, {});
+    std::vector<Opnd> ss;
+    if (tensormap && D.count() >= 1) { // the acquire: [map], 128
+      MemSpace space = MemSpace::Generic;
+      ss.push_back(D.address(D.op(0), space, I.imm));
+    }
+    D.finish(I, {}, ss);
     return;
   }
   if (D.take("mbarrier_init")) {

@@ -22,6 +22,39 @@ struct TensorExt {
 };
 } // namespace
 
+namespace {
+/// Elements of global memory, joined to runs for the race check and counters.
+struct Run {
+  Ctx &c;
+  const Instr &I;
+  int lane;
+  AccessKind kind;
+  const AsyncOp &op;
+  Bytes at;
+  uint64_t bytes = 0;
+  std::vector<uint8_t> values;
+
+  void add(const Bytes &b, uint64_t n, const uint8_t *value) {
+    if (bytes && (b.region != at.region || b.offset != at.offset + bytes))
+      flush();
+    if (!bytes)
+      at = b;
+    bytes += n;
+    if (value && (c.checks & CheckRace))
+      values.insert(values.end(), value, value + n);
+  }
+  void flush() {
+    if (bytes)
+      countBulk(c, I, at, bytes, kind == AccessKind::Write);
+    if (bytes)
+      bulkAccess(c, I, lane, at, bytes, kind,
+                 values.empty() ? nullptr : values.data(), &op);
+    bytes = 0;
+    values.clear();
+  }
+};
+} // namespace
+
 static TensorMap loadMap(Ctx &c, const Instr &I, int lane, MemSpace sp,
                          uint64_t addr, int rank) {
   Bytes b = resolveBytes(c, I, lane, sp, addr, 128);
@@ -32,6 +65,9 @@ static TensorMap loadMap(Ctx &c, const Instr &I, int lane, MemSpace sp,
     for (int i = 0; i < 104; ++i)
       if (b.undef[i])
         c.violation("init", I, lane, addr, "the tensor map is undefined");
+  if ((c.checks & CheckAsync) && (c.checks & CheckRace) &&
+      b.space == MemSpace::Global)
+    raceTensormapUse(c, I, lane, *b.region, b.offset);
   TensorMap m;
   std::memcpy(&m, b.host, 128);
   if (m.rank1 + 1 != rank)
@@ -113,9 +149,11 @@ static uint64_t boxBytes(const TensorMap &m) {
 }
 
 static void tensorLoad(Ctx &c, const Instr &I, int lane, const TensorMap &m,
-                       const int32_t *at, const Bytes &dst, uint64_t bytes) {
+                       const int32_t *at, const Bytes &dst, uint64_t bytes,
+                       const BulkOps &ops) {
   int elem = tensorElemBytes(m.elemType);
   std::vector<uint8_t> data(bytes), undef(bytes, 0);
+  Run run{c, I, lane, AccessKind::Read, ops.read};
   walkBox(m, at, [&](uint64_t off, uint64_t addr, bool in) {
     if (!in) {
       fillElement(m, &data[off], elem);
@@ -125,24 +163,26 @@ static void tensorLoad(Ctx &c, const Instr &I, int lane, const TensorMap &m,
     std::memcpy(&data[off], s.host, size_t(elem));
     if (s.undef)
       std::memcpy(&undef[off], s.undef, size_t(elem));
-    bulkAccess(c, I, lane, s, uint64_t(elem), AccessKind::Read, nullptr);
+    run.add(s, uint64_t(elem), nullptr);
   });
-  bulkAccess(c, I, lane, dst, bytes, AccessKind::Write, nullptr);
+  run.flush();
+  countBulk(c, I, dst, bytes, true);
+  bulkAccess(c, I, lane, dst, bytes, AccessKind::Write, nullptr, &ops.write);
   for (uint64_t x = 0; x < bytes; x += uint64_t(elem)) {
     uint64_t a = swizzled(m, dst.offset + x) - dst.offset;
     std::memcpy(dst.host + a, &data[x], size_t(elem));
     if (dst.undef)
       std::memcpy(dst.undef + a, &undef[x], size_t(elem));
   }
-  clearGeneric(dst, bytes);
 }
 
 static void tensorStore(Ctx &c, const Instr &I, int lane, const TensorMap &m,
                         const int32_t *at, const Bytes &src, uint64_t bytes,
-                        const ReduceOp *op) {
+                        const ReduceOp *op, const BulkOps &ops) {
   int elem = tensorElemBytes(m.elemType);
-  checkProxy(c, I, lane, src, bytes);
-  bulkAccess(c, I, lane, src, bytes, AccessKind::Read, nullptr);
+  countBulk(c, I, src, bytes, false);
+  bulkAccess(c, I, lane, src, bytes, AccessKind::Read, nullptr, &ops.read);
+  Run run{c, I, lane, AccessKind::Write, ops.write};
   walkBox(m, at, [&](uint64_t off, uint64_t addr, bool in) {
     if (!in)
       return;
@@ -154,14 +194,16 @@ static void tensorStore(Ctx &c, const Instr &I, int lane, const TensorMap &m,
           c.violation("init", I, lane, addr,
                       "an undefined value is copied to global memory");
     if (op) {
+      countBulk(c, I, d, uint64_t(elem), true);
       reduceElement(*op, d.host, src.host + a);
       return;
     }
-    bulkAccess(c, I, lane, d, uint64_t(elem), AccessKind::Write, src.host + a);
+    run.add(d, uint64_t(elem), src.host + a);
     std::memcpy(d.host, src.host + a, size_t(elem));
     if (d.undef)
       std::memset(d.undef, 0, size_t(elem));
   });
+  run.flush();
 }
 
 static const char *reduceType(const TensorMap &m) {
@@ -199,14 +241,17 @@ static Act execTensor(Ctx &c, const Instr &I, uint32_t m) {
       Bytes src = resolveBytes(c, I, lane, x.shared, smem[l], bytes);
       ReduceOp op = x.op;
       op.type = reduceType(t);
-      tensorStore(c, I, lane, t, at, src, bytes, x.reduce ? &op : nullptr);
+      tensorStore(c, I, lane, t, at, src, bytes, x.reduce ? &op : nullptr,
+                  opsOfGroup(c));
       markBulkRead(c, lane, src, bytes);
       continue;
     }
     if (!x.multicast) {
+      BulkOps ops = opsOfMbarrier(c, I, lane, x.shared, bar[l]);
       tensorLoad(c, I, lane, t, at,
-                 resolveBytes(c, I, lane, x.shared, smem[l], bytes), bytes);
-      completeTx(c, I, lane, x.shared, bar[l], int64_t(bytes));
+                 resolveBytes(c, I, lane, x.shared, smem[l], bytes), bytes,
+                 ops);
+      completeTx(c, I, lane, x.shared, bar[l], int64_t(bytes), ops.write);
       continue;
     }
     uint32_t ctas = c.in<uint16_t>(I.o[x.mask])[l];
@@ -217,9 +262,10 @@ static Act execTensor(Ctx &c, const Instr &I, uint32_t m) {
       uint64_t field = uint64_t(r + 1) << kRankShift;
       Bytes dst = resolveBytes(c, I, lane, MemSpace::Cluster,
                                (smem[l] & strip) | field, bytes);
-      tensorLoad(c, I, lane, t, at, dst, bytes);
-      completeTx(c, I, lane, MemSpace::Cluster, (bar[l] & strip) | field,
-                 int64_t(bytes));
+      uint64_t to = (bar[l] & strip) | field;
+      BulkOps ops = opsOfMbarrier(c, I, lane, MemSpace::Cluster, to);
+      tensorLoad(c, I, lane, t, at, dst, bytes, ops);
+      completeTx(c, I, lane, MemSpace::Cluster, to, int64_t(bytes), ops.write);
     }
   }
   return Act::Next;
@@ -296,7 +342,7 @@ void decodeBulkTensor(Decoder &D, Instr &I, bool reduce) {
   }
   I.fn = execTensor;
   I.ext = D.extra(x);
-  D.program.asyncProxy = true;
+  D.program.asyncOps = true;
   D.finish(I, {}, ss);
 }
 
@@ -317,6 +363,15 @@ enum Field : uint32_t {
   FillMode
 };
 
+/// An ordinary store of the whole map.
+static void mapWrite(Ctx &c, const Instr &I, int lane, const Bytes &b) {
+  uint64_t off[32];
+  off[lane] = b.offset;
+  if (c.checks & CheckRace)
+    raceAccess(c, I, *b.region, b.owner, 1u << lane, off, 128,
+               AccessKind::Write, MemOrder());
+}
+
 static Act execReplace(Ctx &c, const Instr &I, uint32_t m) {
   alignas(64) uint64_t addr[32];
   laneAddresses(c, I.o[0], I.imm, addr);
@@ -325,6 +380,7 @@ static Act execReplace(Ctx &c, const Instr &I, uint32_t m) {
                 "an operand of 'tensormap.replace' is undefined");
   KVSIM_EACH(m) {
     Bytes b = resolveBytes(c, I, int(l), I.space, addr[l], 128);
+    mapWrite(c, I, int(l), b);
     TensorMap t;
     std::memcpy(&t, b.host, 128);
     uint64_t v =
@@ -377,6 +433,10 @@ static Act execCpFence(Ctx &c, const Instr &I, uint32_t m) {
   int lane = std::countr_zero(m);
   Bytes d = resolveBytes(c, I, lane, MemSpace::Global, to[lane], 128);
   Bytes s = resolveBytes(c, I, lane, MemSpace::Shared, from[lane], 128);
+  if (c.checks & CheckRace) {
+    raceFence(c, I, m, 2); // its modifiers are a release
+    mapWrite(c, I, lane, d);
+  }
   std::memcpy(d.host, s.host, 128);
   if (d.undef)
     std::memset(d.undef, 0, 128);

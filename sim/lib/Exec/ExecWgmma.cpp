@@ -79,27 +79,27 @@ static uint64_t elementAddress(const Matrix &m, bool mnMajor, int row, int k,
 }
 
 /// The checks of 16 bytes of a matrix.
-static void checkChunk(Ctx &c, const Instr &I, uint64_t a) {
+static void checkChunk(Ctx &c, const Instr &I, uint64_t a, const AsyncOp &op) {
   Block &b = *c.block;
-  if (!(c.checks & (CheckAsync | CheckRace)))
+  if (!(c.checks & CheckRace))
     return;
   Bytes x;
   x.region = &b.shared;
   x.owner = &b;
   x.offset = a;
-  checkProxy(c, I, 0, x, 16);
   for (uint64_t i = 0; !b.sharedPending.empty() && i < 16; ++i)
     if (b.sharedPending[a + i])
       c.violation("async", I, 0, a + i,
                   "wgmma reads shared memory that an asynchronous copy "
                   "still writes");
-  bulkAccess(c, I, 0, x, 16, AccessKind::Read, nullptr);
+  bulkAccess(c, I, 0, x, 16, AccessKind::Read, nullptr, &op);
 }
 
 /// Reads in chunks of 16 bytes, which a swizzle leaves together: elements of
 /// one row, or of one column if the matrix is MN-major.
 static void readMatrix(Ctx &c, const Instr &I, const Matrix &m, bool mnMajor,
-                       int row0, int rows, int cols, int bytes, Tile &out) {
+                       int row0, int rows, int cols, int bytes, Tile &out,
+                       const AsyncOp &op) {
   const Region &sh = c.block->shared;
   int per = 16 / bytes;
   out.v.resize(size_t(rows * cols));
@@ -110,7 +110,7 @@ static void readMatrix(Ctx &c, const Instr &I, const Matrix &m, bool mnMajor,
       if (a + 16 > sh.size)
         c.violation("bounds", I, 0, a,
                     "the wgmma descriptor reaches outside shared memory");
-      checkChunk(c, I, a);
+      checkChunk(c, I, a, op);
       for (int i = 0; i < per; ++i) {
         int row = mnMajor ? r + i : r, col = mnMajor ? k : k + i;
         uint32_t v = 0;
@@ -123,12 +123,13 @@ static void readMatrix(Ctx &c, const Instr &I, const Matrix &m, bool mnMajor,
 }
 
 /// The warp's 16 rows of A.
-static void readA(Ctx &c, const Instr &I, const WgmmaExt &x, Tile &a) {
+static void readA(Ctx &c, const Instr &I, const WgmmaExt &x, Tile &a,
+                  const AsyncOp &op) {
   const Opnd *S = I.o + x.nD;
   int bits = elemBits(x.a), rows0 = c.warp->index % 4 * 16;
   if (!x.nA)
     return readMatrix(c, I, descriptor(c.in<uint64_t>(S[x.opA])[0]), x.transA,
-                      rows0, 16, x.kA, bits / 8, a);
+                      rows0, 16, x.kA, bits / 8, a, op);
   a.v.resize(size_t(16 * x.kA));
   a.undef.assign(16, 0);
   uint32_t mask = bits >= 32 ? ~0u : (1u << bits) - 1;
@@ -221,11 +222,46 @@ static void storeResult(Ctx &c, const Instr &I, const WgmmaExt &x,
     setShadow(c, I.o[i], ~0u, shadow[i].data());
 }
 
+/// The warp's register marks, for its current frame.
+static WgmmaState &registers(Ctx &c) {
+  if (!c.warp->wgmma)
+    c.warp->wgmma = std::make_shared<WgmmaState>();
+  WgmmaState &g = *c.warp->wgmma;
+  if (g.frame != c.frame) {
+    auto slots = size_t(c.frame->code->frameBytes) / 64 + 1;
+    g.frame = c.frame;
+    g.pending.clear();
+    g.inFlight.assign(slots, 0);
+    g.wroteAt.assign(slots, 0);
+  }
+  return g;
+}
+
+/// Registers written by others since the last wgmma.fence must not be used.
+static void requireFence(Ctx &c, const Instr &I, const WgmmaState &g,
+                         const Opnd *o, int n) {
+  for (int i = 0; i < n; ++i)
+    if (!g.fences ||
+        (o[i].off >= 0 && g.wroteAt[size_t(o[i].off >> 6)] == g.fences + 1))
+      c.violation("async", I, 0, 0,
+                  g.fences ? "a register of this wgmma was written after the "
+                             "last wgmma.fence"
+                           : "the first wgmma is not preceded by wgmma.fence");
+}
+
 static void inFlight(Ctx &c, const Instr &I, const WgmmaExt &x) {
   if (!(c.checks & CheckAsync))
     return;
+  WgmmaState &g = registers(c);
+  const Opnd *a = I.o + x.nD + x.opA;
+  requireFence(c, I, g, I.o, x.nD);
+  requireFence(c, I, g, a, x.nA);
   for (int i = 0; i < x.nD; ++i)
-    c.warp->setInFlight(size_t(I.o[i].off >> 6), c.warp->wgmmaSeq);
+    g.pending.push_back({I.o[i].off, c.warp->wgmmaSeq, false});
+  for (int i = 0; i < x.nA; ++i)
+    if (a[i].off >= 0)
+      g.pending.push_back({a[i].off, c.warp->wgmmaSeq, true});
+  g.refresh();
 }
 
 static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
@@ -237,9 +273,13 @@ static Act execWgmma(Ctx &c, const Instr &I, uint32_t m) {
       (isTainted(c, S[x.opB], 1) || (!x.nA && isTainted(c, S[x.opA], 1))))
     c.violation("init", I, 0, 0, "a wgmma descriptor is undefined");
   Tile a, b;
-  readA(c, I, x, a);
+  AsyncOp op;
+  if (c.checks & CheckRace)
+    op = raceAgent(c, *c.block, AgentKind::Wgmma, uint64_t(c.warp->index),
+                   c.warp->wgmmaSeq + 1, true);
+  readA(c, I, x, a, op);
   readMatrix(c, I, descriptor(c.in<uint64_t>(S[x.opB])[0]), x.transB, 0, x.n,
-             x.k, elemBits(x.b) / 8, b);
+             x.k, elemBits(x.b) / 8, b, op);
   std::vector<uint16_t> cols;
   if (x.sparse)
     denseColumns(c, I, 16, x.kA, elemBits(x.a), x.selector, x.ordered,
@@ -372,21 +412,18 @@ static void decodeMmaAsync(Decoder &D, Instr &I) {
   D.finish(I, ds, ss);
 }
 
-static Act execNothing(Ctx &, const Instr &, uint32_t) { return Act::Next; }
-/// The four warps of the warpgroup, as a synchronisation object.
-static uint64_t groupKey(Ctx &c) {
-  size_t first = size_t(c.warp->index) / 4 * 4;
-  return uint64_t(reinterpret_cast<uintptr_t>(c.block->warps[first].get()));
+static Act execFence(Ctx &c, const Instr &, uint32_t) {
+  if (c.checks & CheckAsync)
+    ++registers(c).fences;
+  return Act::Next;
 }
-static Act execCommit(Ctx &c, const Instr &, uint32_t m) {
+static Act execCommit(Ctx &c, const Instr &, uint32_t) {
   ++c.warp->wgmmaSeq;
-  if (c.checks & CheckRace)
-    raceRelease(c, m, groupKey(c));
   return Act::Next;
 }
 /// A group is complete when all four warps have issued their part of it: one
 /// thread may then tell the producer that the operands are free.
-static Act execWait(Ctx &c, const Instr &I, uint32_t m) {
+static Act execWait(Ctx &c, const Instr &I, uint32_t) {
   uint32_t target = c.warp->wgmmaSeq - I.a;
   size_t first = size_t(c.warp->index) / 4 * 4;
   for (size_t w = first; w < first + 4 && w < c.block->warps.size(); ++w) {
@@ -397,18 +434,16 @@ static Act execWait(Ctx &c, const Instr &I, uint32_t m) {
       return Act::Wait;
     }
   }
-  if (c.checks & CheckRace)
-    raceAcquire(c, m, groupKey(c));
-  auto &v = c.warp->wgmmaPending;
-  size_t keep = 0;
-  for (uint32_t reg : v) {
-    uint32_t &group = c.warp->wgmmaGroup[reg];
-    if (int32_t(group - 1 - target) >= 0)
-      v[keep++] = reg;
-    else
-      group = 0;
-  }
-  v.resize(keep);
+  if ((c.checks & CheckRace) && int32_t(target) > 0)
+    for (size_t w = first; w < first + 4 && w < c.block->warps.size(); ++w)
+      raceAwait(c, *c.block, AgentKind::Wgmma, w, target);
+  if (!c.warp->wgmma)
+    return Act::Next;
+  WgmmaState &g = *c.warp->wgmma;
+  std::erase_if(g.pending, [&](const WgmmaState::Pending &p) {
+    return int32_t(p.group - target) < 0;
+  });
+  g.refresh();
   return Act::Next;
 }
 
@@ -417,8 +452,9 @@ void addWgmma(Table &t) {
     I.shadow = nullptr;
     I.matters = true;
     I.aligned = true;
+    I.wgmma = true;
     D.needSm(I, 90, true);
-    D.program.asyncProxy = true;
+    D.program.asyncOps = true;
     if (D.take("mma_async"))
       return decodeMmaAsync(D, I);
     bool commit = D.take("commit_group"), wait = D.take("wait_group");
@@ -427,7 +463,7 @@ void addWgmma(Table &t) {
     D.take("sync");
     D.take("aligned");
     I.cls = OpClass::Mma; // may stand between in-flight registers
-    I.fn = commit ? execCommit : wait ? execWait : execNothing;
+    I.fn = commit ? execCommit : wait ? execWait : execFence;
     if (wait)
       I.a = uint32_t(D.literal(D.op(0)));
     D.finish(I, {}, {});

@@ -48,10 +48,14 @@ inline void checkWrapped(Ctx &c, const Instr &I, const Opnd &base,
 }
 
 /// A strong load or atomic that a warp repeats gives others a turn.
-inline Act polled(Ctx &c, const Instr &I) {
+inline Act polled(Ctx &c, const Instr &I, uint64_t address) {
   Warp &w = *c.warp;
-  w.polls = w.pollsAt == &I ? w.polls + 1 : 0;
-  w.pollsAt = &I;
+  w.polls = w.pollsAt == &I || w.pollsBefore == &I ? w.polls + 1 : 0;
+  if (w.pollsAt != &I) {
+    w.pollsBefore = w.pollsAt;
+    w.pollsAt = &I;
+  }
+  w.pollsAddress = address;
   return w.polls > 16 ? Act::Yield : Act::Next;
 }
 

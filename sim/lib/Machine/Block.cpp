@@ -1,5 +1,6 @@
 //===- Block.cpp - Blocks, barriers, clusters -----------------------------===//
 #include "../Exec/Decoder.h"
+#include "Race.h"
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -25,10 +26,6 @@ void Block::start(Grid &g, Cluster &cl, int64_t linearId, uint32_t rankIn) {
   }
   if (g.launch.checks & CheckAsync)
     sharedPending.assign(size_t(g.sharedTotal), 0);
-  if ((g.launch.checks & CheckAsync) && g.asyncProxy) {
-    genericSeq.assign(size_t(g.sharedTotal), 0);
-    genericWarp.assign(size_t(g.sharedTotal), 0);
-  }
   for (int64_t i = 0; i < g.warpsPerBlock; ++i) {
     auto w = std::make_unique<Warp>();
     w->block = this;
@@ -99,6 +96,7 @@ void Block::release(Ctx &c, int index) {
         break;
       }
   }
+  ++c.stats->changes;
   uint64_t generation = b.generation + 1;
   b = BarrierState();
   b.generation = generation;
@@ -117,26 +115,28 @@ void Block::threadsExited(Ctx &c, int n) {
     for (int i = 0; i < 16; ++i) {
       BarrierState &b = barriers[i];
       if (b.wholeBlock && b.arrived > 0 && b.arrived >= liveThreads) {
-        extern void raceBarrierRelease(Ctx &, int);
         raceBarrierRelease(c, i);
         release(c, i);
       }
     }
   cluster->liveThreads -= n;
-  cluster->check();
+  if (cluster->check() && (c.checks & CheckRace))
+    racePhase(c, cluster->raceKey());
 }
 
 void Cluster::arrive(Ctx &c, int n) {
   arrived += n;
-  check();
+  if (check() && (c.checks & CheckRace))
+    racePhase(c, raceKey());
 }
 
 /// The cluster barrier's phase ends when all threads that live have arrived.
-void Cluster::check() {
-  if (arrived > 0 && arrived >= liveThreads) {
-    arrived = 0;
-    ++phase;
-  }
+bool Cluster::check() {
+  if (arrived <= 0 || arrived < liveThreads)
+    return false;
+  arrived = 0;
+  ++phase;
+  return true;
 }
 
 } // namespace kvcache::sim

@@ -25,6 +25,10 @@ static void add(InstrStats &a, const InstrStats &b) {
   a.sectors += b.sectors;
   a.conflicts += b.conflicts;
   a.requests += b.requests;
+  a.sharedBytes += b.sharedBytes;
+  a.sharedRequests += b.sharedRequests;
+  a.otherBytes += b.otherBytes;
+  a.storesGlobal |= b.storesGlobal;
   a.flops += b.flops;
   a.divergent += b.divergent;
 }
@@ -52,7 +56,7 @@ static std::string escaped(const std::string &s) {
 std::string countersJson(const Grid &g) {
   std::map<std::string, InstrStats> classes;
   std::map<int, std::pair<InstrStats, std::string>> lines;
-  InstrStats total, globalLoad, globalStore, sharedLoad, sharedStore, mma;
+  InstrStats total, load, store, atomic, async, mma;
   const PtxModule &p = *g.module->ptx;
   int registers = 0;
   for (auto &code : *g.codes) {
@@ -65,15 +69,25 @@ std::string countersJson(const Grid &g) {
         continue;
       add(total, s);
       add(classes[className(I.cls)], s);
-      bool store = I.cls == OpClass::Store;
-      if (s.sectors)
-        add(store ? globalStore : globalLoad, s);
-      else if (s.bytes)
-        add(store ? sharedStore : sharedLoad, s);
+      const InstrStats all = s;
+      if (I.cls == OpClass::Async) {
+        // What a copy moves in shared memory is a row of its own.
+        InstrStats inShared;
+        std::swap(inShared.sharedBytes, s.sharedBytes);
+        std::swap(inShared.sharedRequests, s.sharedRequests);
+        std::swap(inShared.conflicts, s.conflicts);
+        add(async, inShared);
+        add(s.storesGlobal ? store : load, s);
+      } else {
+        add(I.cls == OpClass::Store    ? store
+            : I.cls == OpClass::Atomic ? atomic
+                                       : load,
+            s);
+      }
       if (I.cls == OpClass::Mma)
         add(mma, s);
       auto &line = lines[I.line];
-      add(line.first, s);
+      add(line.first, all);
       if (I.line > 0 && size_t(I.line) <= p.lines.size())
         line.second = p.lines[I.line - 1];
     }
@@ -87,18 +101,21 @@ std::string countersJson(const Grid &g) {
     out += std::string(first ? "" : ",") + "\n    \"" + name + "\": " + row(s);
     first = false;
   }
-  auto memory = [](const char *name, const InstrStats &s, bool global) {
+  auto global = [](const char *name, const InstrStats &s) {
     return std::string("  \"") + name + "\": {" +
            number("requests", s.requests) + ", " + number("bytes", s.bytes) +
-           ", " +
-           (global ? number("sectors", s.sectors)
-                   : number("bank_conflicts", s.conflicts)) +
-           "},\n";
+           ", " + number("sectors", s.sectors) + "},\n";
   };
-  out += "\n  },\n" + memory("global_load", globalLoad, true) +
-         memory("global_store", globalStore, true) +
-         memory("shared_load", sharedLoad, false) +
-         memory("shared_store", sharedStore, false);
+  auto shared = [](const char *name, const InstrStats &s) {
+    return std::string("  \"") + name + "\": {" +
+           number("requests", s.sharedRequests) + ", " +
+           number("bytes", s.sharedBytes) + ", " +
+           number("bank_conflicts", s.conflicts) + "},\n";
+  };
+  out += "\n  },\n" + global("global_load", load) +
+         global("global_store", store) + global("global_atomic", atomic) +
+         shared("shared_load", load) + shared("shared_store", store) +
+         shared("shared_atomic", atomic) + shared("shared_async", async);
   out += "  \"mma\": {" + number("instructions", mma.warps) + ", " +
          number("flops", mma.flops) + "},\n  " +
          number("divergent_branches", total.divergent) + ",\n  " +
@@ -112,7 +129,7 @@ std::string countersJson(const Grid &g) {
              number("line", uint64_t(n)) + ", " +
              number("warp", l.first.warps) + ", " +
              number("thread", l.first.threads) + ", " +
-             number("bytes", l.first.bytes) + ", " +
+             number("bytes", l.first.bytes + l.first.sharedBytes) + ", " +
              number("sectors", l.first.sectors) + ", " +
              number("bank_conflicts", l.first.conflicts) + ", \"text\": \"" +
              escaped(l.second) + "\"}";

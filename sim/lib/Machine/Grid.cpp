@@ -5,11 +5,16 @@
 // goes to the back of the line, and the next is started: as on a GPU, blocks up
 // to the number that a chip holds are alive at once.
 //
+// A grid whose blocks all spin is found by its state: when the registers of a
+// cluster come back to what they were and no memory changed anywhere meanwhile,
+// it will do the same for ever.
+//
 //===----------------------------------------------------------------------===//
 #include "../Exec/Decoder.h"
 #include "ControlTaint.h"
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <thread>
 
 namespace kvcache::sim {
@@ -18,7 +23,7 @@ static constexpr uint64_t kWarpQuantum = 4000;
 static constexpr uint64_t kTurn = uint64_t(1) << 21; ///< warp instructions
 static constexpr uint32_t kSpinPolls = 64;
 static constexpr uint32_t kStuckWaits = 1000;
-static constexpr size_t kResidentThreads = 108 * 2048;
+static constexpr uint64_t kStartSteps = 256; ///< of a block, for the limit
 
 const Region *Grid::find(uint64_t address) const {
   auto it = std::upper_bound(
@@ -144,6 +149,10 @@ public:
 
   /// True when all blocks ended.
   bool run(uint64_t turn);
+  /// After a turn: true when the cluster repeats a state it had before while
+  /// nothing else changed.
+  bool repeats(uint64_t changes);
+  [[noreturn]] void spinsForEver();
 
 private:
   Ctx context(Block &b) {
@@ -155,14 +164,122 @@ private:
     c.stats = &stats;
     return c;
   }
+  Ctx context(Block &b, Warp &w);
   [[noreturn]] void deadlock();
   void neverCompletes();
+  void checkLimit();
+  uint64_t hash() const;
 
   Grid &grid;
   WorkerStats &stats;
   Cluster cluster;
+  /// Brent's search for a cycle of states, since memory last changed.
+  uint64_t seenChanges = ~uint64_t(0), savedHash = 0, turns = 0, power = 1;
+  bool cycles = false;
 };
 } // namespace
+
+/// For a message about a warp that stands at its current split.
+Ctx Unit::context(Block &b, Warp &w) {
+  Ctx c = context(b);
+  c.warp = &w;
+  Split &s = w.splits[w.current < w.splits.size() ? w.current : 0];
+  c.split = &s;
+  c.frame = s.frame;
+  return c;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+  return (h ^ v) * 0x9e3779b97f4a7c15ull + (h >> 29);
+}
+
+static uint64_t hashBytes(uint64_t h, const uint8_t *p, size_t n) {
+  for (; n >= 8; p += 8, n -= 8) {
+    uint64_t v;
+    std::memcpy(&v, p, 8);
+    h = mix(h, v);
+  }
+  return h;
+}
+
+/// Where the warps are and what their registers hold.
+uint64_t Unit::hash() const {
+  uint64_t h = 1;
+  for (auto &b : cluster.blocks)
+    for (auto &w : b->warps)
+      for (const Split &s : w->splits) {
+        h = mix(h, uint64_t(s.pc) << 32 | s.mask);
+        for (const Frame *f = s.frame; f; f = f->parent)
+          h = hashBytes(h, f->regs, size_t(f->code->frameBytes));
+        if (s.frame->params)
+          h = hashBytes(h, s.frame->params,
+                        size_t(s.frame->code->paramBytes) * 32);
+      }
+  return h;
+}
+
+bool Unit::repeats(uint64_t changes) {
+  if (changes != seenChanges) {
+    seenChanges = changes;
+    savedHash = 0;
+    turns = 0;
+    power = 1;
+    cycles = false;
+    return false;
+  }
+  uint64_t now = hash();
+  if (now == savedHash)
+    cycles = true;
+  if (++turns == power) {
+    power *= 2;
+    turns = 0;
+    if (!cycles)
+      savedHash = now;
+  }
+  return cycles;
+}
+
+void Unit::spinsForEver() {
+  Block *block = nullptr;
+  Warp *warp = nullptr;
+  for (auto &b : cluster.blocks)
+    for (auto &w : b->warps)
+      if (!w->done() && (!warp || w->polls > warp->polls)) {
+        block = b.get();
+        warp = w.get();
+      }
+  Ctx c = context(*block, *warp);
+  const Instr &I = warp->polls && warp->pollsAt
+                       ? *warp->pollsAt
+                       : c.frame->code->instrs[c.split->pc];
+  std::string text =
+      "deadlock: no warp of the grid can continue; this one spins on a value "
+      "that nobody changes";
+  int64_t units = grid.blocks / grid.clusterSize,
+          live = grid.liveUnits.load() * grid.clusterSize;
+  if (grid.startedUnits.load() < units)
+    text += "; " + std::to_string(live) + " of " + std::to_string(grid.blocks) +
+            " blocks are alive, sm_" + std::to_string(grid.smVersion) +
+            " holds no more at once";
+  c.violation(grid.launch.checks & CheckBarrier ? "barrier" : "steps", I,
+              std::countr_zero(c.split->mask ? c.split->mask : 1u),
+              warp->polls ? warp->pollsAddress : 0, text);
+}
+
+void Unit::checkLimit() {
+  uint64_t max = grid.launch.maxSteps;
+  if (stats.steps + stats.starts <= max)
+    return;
+  for (auto &b : cluster.blocks)
+    for (auto &w : b->warps)
+      if (!w->done()) {
+        Ctx c = context(*b, *w);
+        c.violation("steps", c.frame->code->instrs[c.split->pc],
+                    std::countr_zero(c.split->mask ? c.split->mask : 1u), 0,
+                    "the limit of " + std::to_string(max) +
+                        " warp instructions is reached (--max-steps)");
+      }
+}
 
 void Unit::deadlock() {
   for (auto &b : cluster.blocks)
@@ -193,21 +310,52 @@ void Unit::deadlock() {
   throw PtxError(0, "internal: deadlock without a waiting warp");
 }
 
+/// What an mbarrier still expects; see ExecMbarrier.cpp for its bits.
+static std::string missing(const Block &b, uint64_t address) {
+  address &= (uint64_t(1) << kRankShift) - 1;
+  uint64_t v = 0;
+  if (address + 8 > b.shared.size)
+    return "";
+  std::memcpy(&v, b.shared.host + address, 8);
+  int64_t pending = int64_t(v >> 23 & 0xfffff),
+          all = int64_t(v >> 43 & 0xfffff);
+  int64_t tx = int32_t(uint32_t(v << 9)) >> 9;
+  return std::to_string(pending) + " of " + std::to_string(all) +
+         " arrivals and " + std::to_string(tx) + " bytes are missing";
+}
+
 /// All warps wait, some of them in loops on mbarriers whose phase cannot end.
 void Unit::neverCompletes() {
+  Block *block = nullptr;
+  Warp *first = nullptr;
+  std::string others;
+  int waiting = 0;
   for (auto &b : cluster.blocks)
-    for (auto &w : b->warps)
-      if (!w->done() && w->failedWaits > kStuckWaits) {
-        Ctx c = context(*b);
-        c.warp = w.get();
-        Split &s = w->splits[w->current < w->splits.size() ? w->current : 0];
-        c.split = &s;
-        c.frame = s.frame;
-        c.violation("async", *w->waitsAt,
-                    std::countr_zero(s.mask ? s.mask : 1u), 0,
-                    "the mbarrier's phase never completes: arrivals or bytes "
-                    "are missing and no warp can supply them");
+    for (auto &w : b->warps) {
+      if (w->done() || w->failedWaits <= kStuckWaits)
+        continue;
+      if (!first) {
+        first = w.get();
+        block = b.get();
+      } else if (++waiting <= 4) {
+        others += (waiting > 1 ? ", " : "; so do ") + std::string("warp ") +
+                  std::to_string(w->index) + " of block rank " +
+                  std::to_string(b->rank) + " at line " +
+                  std::to_string(w->waitsAt->line);
       }
+    }
+  if (!first)
+    return;
+  if (waiting > 4)
+    others += " and " + std::to_string(waiting - 4) + " more warps";
+  Ctx c = context(*block, *first);
+  std::string what = missing(*block, first->waitsFor);
+  c.violation("async", *first->waitsAt,
+              std::countr_zero(c.split->mask ? c.split->mask : 1u),
+              first->waitsFor,
+              "the mbarrier's phase never completes: " +
+                  (what.empty() ? std::string() : what + " and ") +
+                  "no warp can supply them" + others);
 }
 
 bool Unit::run(uint64_t turn) {
@@ -243,30 +391,104 @@ bool Unit::run(uint64_t turn) {
     idle = progress ? 0 : idle + 1;
     if (idle > 2)
       deadlock();
-    uint64_t max = grid.launch.maxSteps;
     spins &= progress;
-    if (turn == 0 || spins || stats.steps > max) {
-      if (grid.steps.load() + stats.steps > max) {
-        for (auto &b : cluster.blocks)
-          for (auto &w : b->warps)
-            if (!w->done()) {
-              Ctx c = context(*b);
-              c.warp = w.get();
-              Split &s =
-                  w->splits[w->current < w->splits.size() ? w->current : 0];
-              c.split = &s;
-              c.frame = s.frame;
-              c.violation("steps", s.frame->code->instrs[s.pc],
-                          std::countr_zero(s.mask ? s.mask : 1u), 0,
-                          "the limit of " + std::to_string(max) +
-                              " warp instructions is reached");
-            }
-      }
-      if (turn == 0 || spins)
-        return false;
-    }
+    checkLimit();
+    if (turn == 0 || spins)
+      return false;
   }
 }
+
+uint64_t Grid::changes() const {
+  uint64_t sum = 0;
+  for (auto &s : stats)
+    sum += s->published.load();
+  return sum;
+}
+
+bool Grid::allStuckAt(uint64_t changes) const {
+  return std::all_of(stats.begin(), stats.end(), [&](auto &s) {
+    uint64_t at = s->stuckAt.load();
+    return at == changes || at == WorkerStats::kDone;
+  });
+}
+
+namespace {
+/// One host thread and the clusters that it runs in turns.
+class Worker {
+public:
+  Worker(Grid &g, WorkerStats &st, int64_t units)
+      : grid(g), stats(st), units(units),
+        resident(std::max<int64_t>(1, g.residentBlocks / g.clusterSize)) {}
+
+  void run() {
+    while (!grid.stop.load() && (startOne() || !active.empty()))
+      turn();
+    stats.stuckAt = WorkerStats::kDone;
+  }
+
+private:
+  /// Starts a cluster when none is active, or when each active one has had a
+  /// turn and none ended, as far as the chip has room.
+  bool startOne() {
+    if (!active.empty() && sinceStart < active.size())
+      return false;
+    if (grid.startedUnits.load() >= units)
+      return false;
+    if (grid.liveUnits.fetch_add(1) >= resident) {
+      --grid.liveUnits;
+      if (!active.empty())
+        return false;
+      // Other workers' clusters fill the chip: this one can only wait.
+      stats.stuckAt = grid.changes();
+      std::this_thread::yield();
+      return true;
+    }
+    int64_t u = grid.startedUnits.fetch_add(1);
+    if (u >= units) {
+      --grid.liveUnits;
+      return false;
+    }
+    stats.starts += kStartSteps * uint64_t(grid.clusterSize);
+    active.push_front(std::make_unique<Unit>(grid, u, stats));
+    sinceStart = 0;
+    stats.stuckAt = WorkerStats::kNotStuck;
+    return true;
+  }
+
+  void turn() {
+    if (active.empty())
+      return;
+    std::unique_ptr<Unit> unit = std::move(active.front());
+    active.pop_front();
+    ++sinceStart;
+    bool ended = unit->run(kTurn);
+    if (ended) {
+      ++stats.changes;
+      --grid.liveUnits;
+    }
+    stats.published = stats.changes;
+    if (ended)
+      return;
+    uint64_t now = grid.changes();
+    stuck = unit->repeats(now) ? stuck + 1 : 0;
+    active.push_back(std::move(unit));
+    if (stuck < active.size() || canStart())
+      return;
+    stats.stuckAt = now;
+    if (grid.allStuckAt(now) && grid.changes() == now)
+      active.back()->spinsForEver();
+  }
+  bool canStart() const {
+    return grid.startedUnits.load() < units && grid.liveUnits.load() < resident;
+  }
+
+  Grid &grid;
+  WorkerStats &stats;
+  int64_t units, resident;
+  std::deque<std::unique_ptr<Unit>> active;
+  size_t sinceStart = 0, stuck = 0;
+};
+} // namespace
 
 void Grid::run(Result &result) {
   int64_t units = blocks / clusterSize;
@@ -275,42 +497,16 @@ void Grid::run(Result &result) {
   if (launch.checks & CheckRace)
     n = 1; // one order of events, and no locks on the access histories
   n = int(std::max<int64_t>(1, std::min<int64_t>(n, units)));
-  std::atomic<int64_t> nextUnit{0};
   std::mutex resultMutex;
   std::string userError;
-  size_t resident = std::max<size_t>(
-      1, kResidentThreads / size_t(threadsPerBlock * clusterSize) / size_t(n));
   for (int i = 0; i < n; ++i) {
     stats.push_back(std::make_unique<WorkerStats>());
     if (launch.counters)
       stats.back()->instr.resize(instrCount);
   }
   auto worker = [&](int index) {
-    WorkerStats &st = *stats[index];
     try {
-      std::deque<std::unique_ptr<Unit>> active;
-      size_t sinceStart = 0;
-      for (;;) {
-        if (stop.load())
-          return;
-        // A new unit when none is active, or when each active one has had a
-        // turn and none ended.
-        if (active.empty() ||
-            (sinceStart >= active.size() && active.size() < resident)) {
-          int64_t u = nextUnit.fetch_add(1);
-          if (u < units) {
-            active.push_front(std::make_unique<Unit>(*this, u, st));
-            sinceStart = 0;
-          } else if (active.empty()) {
-            return;
-          }
-        }
-        std::unique_ptr<Unit> unit = std::move(active.front());
-        active.pop_front();
-        ++sinceStart;
-        if (!unit->run(kTurn))
-          active.push_back(std::move(unit));
-      }
+      Worker(*this, *stats[size_t(index)], units).run();
     } catch (SimViolation &v) {
       std::lock_guard<std::mutex> lock(resultMutex);
       stop = true;

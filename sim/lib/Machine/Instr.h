@@ -93,6 +93,7 @@ struct Instr {
   MemSpace space = MemSpace::Generic;
   uint8_t elem = 0, vec = 1; ///< memory: bytes per element, elements per lane
   bool aligned = false;      ///< needs the whole warp
+  bool wgmma = false;        ///< touches registers asynchronously, or orders it
   uint32_t target = 0;       ///< branch target
   uint32_t id = 0;           ///< over the whole module
   int32_t line = 0;

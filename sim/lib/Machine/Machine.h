@@ -17,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <mutex>
 
 namespace kvcache::sim {
@@ -122,12 +123,21 @@ struct Ctx {
 
 struct InstrStats {
   uint64_t warps = 0, threads = 0;
-  uint64_t bytes = 0, sectors = 0, conflicts = 0, requests = 0;
+  uint64_t bytes = 0, sectors = 0, requests = 0; ///< of global memory
+  uint64_t sharedBytes = 0, sharedRequests = 0, conflicts = 0;
+  uint64_t otherBytes = 0; ///< of parameters, local and constant memory
+  bool storesGlobal = false; ///< a copy towards global memory
   uint64_t flops = 0, divergent = 0;
 };
 struct WorkerStats {
   std::vector<InstrStats> instr; ///< by Instr::id; empty: counters off
   uint64_t steps = 0, threads = 0;
+  uint64_t starts = 0; ///< what starting blocks costs, in steps
+  /// Stores that changed memory, barriers that completed, blocks that ended:
+  /// while it stands still on all workers, spinning warps spin for ever.
+  uint64_t changes = 0;
+  std::atomic<uint64_t> published{0}, stuckAt{kNotStuck};
+  static constexpr uint64_t kNotStuck = ~uint64_t(0), kDone = kNotStuck - 1;
   const Region *lastGlobal = nullptr;
 };
 
@@ -137,12 +147,30 @@ struct PendingCopy {
   uint32_t addr, bytes;
   uint8_t lane;
   uint32_t seq;
+  uint32_t serial = 0; ///< of the instruction, counted per warp
+};
+
+/// Registers of wgmma that were not waited for, and what orders accesses to
+/// registers: a write after the last wgmma.fence must not reach a wgmma.
+struct WgmmaState {
+  struct Pending {
+    int32_t off;
+    uint32_t group;
+    bool input; ///< a fragment of A: may be read
+  };
+  Frame *frame = nullptr; ///< whose registers these are
+  std::vector<Pending> pending;
+  std::vector<uint8_t> inFlight; ///< per 64 bytes of the frame: 1 D, 2 A
+  std::vector<uint32_t> wroteAt; ///< per 64 bytes: fence count at the write
+  uint32_t fences = 0;
+  void refresh();
 };
 
 /// cp.async or bulk copies of one warp that were not waited for. Groups are
 /// counted per thread.
 struct AsyncCopies {
   std::vector<PendingCopy> copies;
+  uint32_t issued = 0;   ///< instructions so far
   uint32_t seq[32] = {}; ///< groups committed
 };
 
@@ -163,27 +191,16 @@ struct Warp {
   uint32_t clusterArrived = 0; ///< lanes between cluster arrive and wait
   uint64_t clusterPhase[32] = {};
   std::shared_ptr<struct WarpRace> race;
-  /// The same strong load or atomic again and again: it spins.
-  const Instr *pollsAt = nullptr;
+  /// The same strong loads or atomics again and again: it spins.
+  const Instr *pollsAt = nullptr, *pollsBefore = nullptr;
+  uint64_t pollsAddress = 0;
   uint32_t polls = 0;
   std::vector<struct PendingJoin> joins; ///< selections under way
   uint32_t failedWaits = 0; ///< mbarrier waits in a row that found no phase
   const Instr *waitsAt = nullptr;
-  /// Registers of wgmma in flight (indices into the frame); per register its
-  /// group + 1, or 0; and the group counter.
-  std::vector<uint32_t> wgmmaPending, wgmmaGroup;
-  uint32_t wgmmaSeq = 0;
-  void setInFlight(size_t reg, uint32_t group) {
-    if (wgmmaGroup.size() <= reg)
-      wgmmaGroup.resize(reg + 64);
-    if (!wgmmaGroup[reg])
-      wgmmaPending.push_back(uint32_t(reg));
-    wgmmaGroup[reg] = group + 1;
-  }
-  uint32_t inFlight(const Opnd &o) const {
-    size_t reg = o.off < 0 ? ~size_t(0) : size_t(o.off >> 6);
-    return reg < wgmmaGroup.size() ? wgmmaGroup[reg] : 0;
-  }
+  uint64_t waitsFor = 0;                    ///< the mbarrier's address
+  std::shared_ptr<struct WgmmaState> wgmma; ///< made by the first wgmma
+  uint32_t wgmmaSeq = 0;                    ///< groups committed
   uint32_t bulkSeq = 0;
   std::vector<PendingCopy> bulkReads; ///< shared memory that bulk stores read
 
@@ -233,11 +250,8 @@ struct Block {
   Region shared;
   std::vector<uint8_t> sharedBytes, sharedUndef;
   std::vector<uint8_t> sharedPending; ///< async check: copies not waited for
-  /// When and by which warp a byte was last written through the generic proxy
-  /// (0: not), against each warp's last fence.proxy.async.
-  std::vector<uint32_t> genericSeq;
-  std::vector<uint8_t> genericWarp;
-  uint32_t proxyClock = 1, warpFence[32] = {};
+  /// The mbarriers that were initialised: offset and expected arrivals.
+  std::map<uint32_t, int32_t> mbarriers;
   int64_t liveThreads = 0, threads = 0;
   int liveWarps = 0;
   std::shared_ptr<struct BlockRace> race;
@@ -259,8 +273,18 @@ struct Cluster {
   bool started = false;
   uint64_t turns = 0;
   void arrive(Ctx &c, int n);
-  void check();
+  /// True when a phase ended.
+  bool check();
+  uint64_t raceKey() const {
+    return uint64_t(1) << 63 | uint64_t(blocks[0]->linear);
+  }
 };
+
+struct Unmap {
+  size_t bytes = 0;
+  void operator()(uint8_t *p) const;
+};
+using Pages = std::unique_ptr<uint8_t, Unmap>;
 
 /// One launch.
 struct Grid {
@@ -278,12 +302,15 @@ struct Grid {
   int64_t sharedTotal = 0, sharedStatic = 0;
   int64_t localBytes = 0;
   std::vector<std::unique_ptr<uint8_t[]>> storage;
+  std::vector<Pages> variables; ///< of the module
   int smVersion = 80;
-  bool archSpecific = false, asyncProxy = false;
+  bool archSpecific = false;
+  bool reportRaces = true; ///< false: accesses are tracked for the async check
   uint32_t instrCount = 0;
   std::mutex noteMutex;
   std::vector<std::string> notes;
-  std::atomic<uint64_t> steps{0};
+  int64_t residentBlocks = 1; ///< what the chip holds at once
+  std::atomic<int64_t> liveUnits{0}, startedUnits{0};
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<WorkerStats>> stats;
   std::shared_ptr<struct GridRace> race;
@@ -292,6 +319,9 @@ struct Grid {
   const Region *find(uint64_t address) const;
   void note(const std::string &text);
   void run(Result &result);
+  /// The sum over the workers of WorkerStats::published.
+  uint64_t changes() const;
+  bool allStuckAt(uint64_t changes) const;
   const Code *function(uint64_t address) const;
 };
 

@@ -11,131 +11,94 @@
 // Lanes of one warp are ordered by bar.warp.sync and block barriers only, not
 // by lockstep; lanes of one instruction never race with each other.
 //
-// Memory keeps, per 4-byte word, the last write and the last reads of two
-// warps; words that were accessed in parts keep them per byte. So no race is
-// reported that is none; a race with a third reader may go unseen.
+// What asynchronous operations read and write counts as accesses of agents, one
+// per warp or mbarrier, whose clock only waiting raises: a barrier reached
+// before the wait does not order them, whatever order this run happened to
+// take.
+//
+// Memory keeps, per 4-byte word, the last write and all reads since that are
+// not ordered before a later one: two in place, more in a chain that words
+// share; words that were accessed in parts keep them per byte.
 //
 //===----------------------------------------------------------------------===//
-#include "Race.h"
+#include "RaceState.h"
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
-#include <unordered_map>
 
 namespace kvcache::sim {
 
-namespace {
-/// A sparse vector clock: per block, a counter per warp.
-class Clock {
-public:
-  uint32_t get(int64_t block, int warp) const {
-    for (const Entry &e : entries)
-      if (e.block == block)
-        return size_t(warp) < e.clocks.size() ? e.clocks[size_t(warp)] : 0;
-    return 0;
+using Slot = RaceSlot;
+using Cell = RaceCell;
+
+//===----------------------------------------------------------------------===//
+// Chains of readers.
+//===----------------------------------------------------------------------===//
+
+/// A chain this long is searched for the same reader's earlier entries.
+static constexpr uint32_t kCompactLength = 64;
+
+void ReaderChain::drop(RaceReaders *r) {
+  while (r && --r->refs == 0) {
+    RaceReaders *older = r->older;
+    if (older && older->child == r)
+      older->child = nullptr;
+    delete r;
+    r = older;
   }
-  uint32_t &at(int64_t block, int warp) {
-    Entry *found = nullptr;
-    for (Entry &e : entries)
-      if (e.block == block)
-        found = &e;
-    if (!found) {
-      entries.push_back({block, {}});
-      found = &entries.back();
-    }
-    if (found->clocks.size() <= size_t(warp))
-      found->clocks.resize(size_t(warp) + 1, 0);
-    return found->clocks[size_t(warp)];
-  }
-  void join(const Clock &o) {
-    for (const Entry &e : o.entries)
-      for (size_t w = 0; w < e.clocks.size(); ++w)
-        if (e.clocks[w]) {
-          uint32_t &mine = at(e.block, int(w));
-          if (e.clocks[w] > mine)
-            mine = e.clocks[w];
-        }
-  }
-  bool empty() const { return entries.empty(); }
-  void clear() { entries.clear(); }
-
-private:
-  struct Entry {
-    int64_t block;
-    std::vector<uint32_t> clocks;
-  };
-  std::vector<Entry> entries;
-};
-} // namespace
-
-struct WarpRace {
-  Clock clock;
-  std::shared_ptr<const Clock> fenced; ///< as of the last fence
-  int fencedScope = 0;
-  Clock seen; ///< of strong reads, taken over by the next fence
-  uint32_t sync = 1, fullSync = 0;
-  uint32_t acquiredSelf = 0;      ///< own clock as other lanes published it
-  std::vector<uint32_t> pairSync; ///< [32][32], for partial masks
-  uint64_t seq = 0;               ///< memory instructions
-};
-struct BlockRace {
-  struct Barrier {
-    Clock clock;
-    struct Part {
-      Warp *warp;
-      uint32_t mask;
-      bool waits;
-    };
-    std::vector<Part> parts;
-  } barriers[16];
-};
-
-namespace {
-struct Slot {
-  int64_t block = -1;
-  uint64_t seq = 0;
-  uint32_t lanes = 0, clock = 0, sync = 0;
-  int32_t line = 0;
-  uint16_t warp = 0;
-  bool strong = false;
-  uint8_t scope = 0;
-};
-struct Cell {
-  Slot write, read[2];
-};
-constexpr size_t kPageWords = 512;
-struct Page {
-  Cell cells[kPageWords];
-  std::unordered_map<uint32_t, std::array<Cell, 4>> split;
-};
-/// What a release left on a location.
-struct SyncVar {
-  std::shared_ptr<const Clock> clock;
-  int scope = 0;
-  int64_t block = 0;
-};
-} // namespace
-
-struct RaceShadow {
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages;
-  std::unordered_map<uint64_t, std::vector<SyncVar>> sync;
-};
-struct GridRace {
-  std::unordered_map<uint64_t, Clock> objects;
-};
-
-static WarpRace &state(Ctx &c) {
-  if (!c.warp->race) {
-    c.warp->race = std::make_shared<WarpRace>();
-    c.warp->race->clock.at(c.block->linear, c.warp->index) = 1;
-  }
-  return *c.warp->race;
 }
 
-static uint32_t &ownClock(Ctx &c, WarpRace &w) {
-  return w.clock.at(c.block->linear, c.warp->index);
+static bool sameReader(const Slot &a, const Slot &b) {
+  return a.block == b.block && a.warp == b.warp;
 }
+
+RaceReaders *ReaderChain::push(RaceReaders *onto, const Slot &s) {
+  if (onto && onto->child && sameReader(onto->child->slot, s) &&
+      onto->child->slot.clock == s.clock && onto->child->slot.sync == s.sync &&
+      onto->child->slot.line == s.line)
+    return onto->child;
+  auto *r = new RaceReaders;
+  r->slot = s;
+  r->older = onto;
+  if (onto) {
+    r->length = onto->length + 1;
+    ++onto->refs;
+    onto->child = r;
+  }
+  return r;
+}
+
+void ReaderChain::add(const Slot &s) {
+  for (const RaceReaders *r = top; r && r->length + 4 > top->length;
+       r = r->older)
+    if (sameReader(r->slot, s) && r->slot.clock == s.clock &&
+        r->slot.sync == s.sync)
+      return;
+  RaceReaders *made = push(top, s);
+  hold(made);
+  drop(top);
+  top = made;
+  if (top->length % kCompactLength)
+    return;
+  // Of each reader the latest entry says all.
+  std::vector<const Slot *> kept;
+  for (const RaceReaders *r = top; r; r = r->older)
+    if (std::none_of(kept.begin(), kept.end(),
+                     [&](const Slot *k) { return sameReader(*k, r->slot); }))
+      kept.push_back(&r->slot);
+  if (kept.size() * 2 > top->length)
+    return;
+  RaceReaders *compact = nullptr;
+  for (size_t i = kept.size(); i-- > 0;)
+    compact = push(compact, *kept[i]);
+  hold(compact);
+  drop(top);
+  top = compact;
+}
+
+//===----------------------------------------------------------------------===//
+// Accesses.
+//===----------------------------------------------------------------------===//
 
 /// Scopes reach from one block to another?
 static bool scopeCovers(Ctx &c, int scope, int64_t otherBlock) {
@@ -150,13 +113,31 @@ static bool scopeCovers(Ctx &c, int scope, int64_t otherBlock) {
   return false;
 }
 
+namespace {
+struct Access {
+  Ctx &c;
+  const Instr &I;
+  WarpRace &w;
+  const Region &region;
+  AccessKind kind;
+  const MemOrder &order;
+  const AsyncOp *op;
+};
+} // namespace
+
 /// Whether an earlier access happened before the current one of `lane`.
-static bool ordered(Ctx &c, const WarpRace &w, const Slot &s, int lane) {
-  if (s.block < 0)
+static bool ordered(const Access &a, const Slot &s, int lane) {
+  const Ctx &c = a.c;
+  const WarpRace &w = a.w;
+  if (s.block == -1)
     return true;
+  if (s.isAgent())
+    return (a.op && a.op->id == s.seq && a.op->agent == s.warp &&
+            a.op->block == s.block) ||
+           s.clock <= w.clock.get(s.block, s.warp);
   if (s.block != c.block->linear || s.warp != c.warp->index)
     return s.clock <= w.clock.get(s.block, s.warp);
-  if (s.seq == w.seq)
+  if (s.seq == w.seq && !a.op)
     return true; // lanes of one instruction
   if (c.checks & CheckRaceLockstep)
     return true;
@@ -177,8 +158,10 @@ static bool bothStrong(Ctx &c, const Slot &s, const MemOrder &o) {
          scopeCovers(c, o.scope, s.block);
 }
 
-static Slot makeSlot(Ctx &c, const Instr &I, WarpRace &w, int lane,
-                     const MemOrder &o) {
+static Slot makeSlot(const Access &a, int lane) {
+  Ctx &c = a.c;
+  WarpRace &w = a.w;
+  const MemOrder &o = a.order;
   Slot s;
   s.block = c.block->linear;
   s.warp = uint16_t(c.warp->index);
@@ -186,71 +169,113 @@ static Slot makeSlot(Ctx &c, const Instr &I, WarpRace &w, int lane,
   s.lanes = 1u << lane;
   s.clock = ownClock(c, w);
   s.sync = w.sync;
-  s.line = I.line;
+  s.line = a.I.line;
+  s.issuer = s.warp;
   s.strong = o.strong;
   s.scope = o.scope;
+  if (a.op) {
+    s.block = a.op->block;
+    s.warp = a.op->agent;
+    s.seq = a.op->id;
+    s.clock = a.op->serial;
+    s.asyncProxy = a.op->asyncProxy;
+  }
   return s;
 }
 
 static std::string otherParty(Ctx &c, const Slot &s, const char *what) {
   int lane = std::countr_zero(s.lanes);
-  int64_t t = int64_t(s.warp) * 32 + lane;
+  int64_t t = int64_t(s.issuer) * 32 + lane;
   const Dim3 &b = c.grid->launch.block, &g = c.grid->launch.grid;
   auto triple = [](int64_t v, int64_t x, int64_t y) {
     return "(" + std::to_string(v % x) + "," + std::to_string(v / x % y) + "," +
            std::to_string(v / (x * y)) + ")";
   };
   return std::string(what) + " at line " + std::to_string(s.line) +
-         " by block " + triple(s.block, g[0], g[1]) + " thread " +
+         " by block " + triple(s.ofBlock(), g[0], g[1]) + " thread " +
          triple(t, b[0], b[1]);
 }
 
-namespace {
-struct Access {
-  Ctx &c;
-  const Instr &I;
-  WarpRace &w;
-  const Region &region;
-  AccessKind kind;
-  const MemOrder &order;
-};
-} // namespace
-
-[[noreturn]] static void report(const Access &a, int lane, uint64_t off,
-                                const Slot &s, const char *what) {
+/// Kind "async" where the earlier access belongs to an operation in flight.
+static void report(const Access &a, int lane, uint64_t off, const Slot &s,
+                   const char *what) {
   bool isRead = a.kind == AccessKind::Read;
-  a.c.violation("race", a.I, lane, a.region.base + off,
-                std::string(isRead ? "read" : "write") + " of " +
-                    a.region.name + " at byte " + std::to_string(off) +
-                    " is not ordered with the " + otherParty(a.c, s, what) +
-                    (s.block == a.c.block->linear && s.warp == a.c.warp->index
-                         ? ", a lane of the same warp without bar.warp.sync"
-                         : ""));
+  bool async = s.isAgent() && (a.c.checks & CheckAsync);
+  if (!async && !a.c.grid->reportRaces)
+    return;
+  std::string text =
+      std::string(a.op ? "asynchronous " : "") + (isRead ? "read" : "write") +
+      " of " + a.region.name + " at byte " + std::to_string(off) +
+      " is not ordered with the " + (s.isAgent() ? "asynchronous " : "") +
+      otherParty(a.c, s, what);
+  if (s.isAgent())
+    text += ", whose completion was not waited for";
+  else if (!a.op && s.block == a.c.block->linear && s.warp == a.c.warp->index)
+    text += ", a lane of the same warp without bar.warp.sync";
+  a.c.violation(async ? "async" : "race", a.I, lane, a.region.base + off, text);
+}
+
+/// Ordinary stores reach the async proxy through a proxy fence, of the writer
+/// or of somebody after it, that happened before.
+static bool proxyFenced(const Access &a, const Slot &s) {
+  if (s.clock <= a.w.proxyCovers.get(s.block, s.warp))
+    return true;
+  auto &warps = raceGrid(a.c).warps;
+  auto seen = [&](int64_t key, const WarpRace &x, uint32_t from) {
+    auto f = std::lower_bound(x.proxyFences.begin(), x.proxyFences.end(), from);
+    if (f == x.proxyFences.end())
+      return false;
+    bool own = &x == &a.w;
+    return own || *f <= a.w.clock.get(key / 32, int(key % 32));
+  };
+  auto it = warps.find(s.block * 32 + s.warp);
+  if (it != warps.end() && seen(it->first, *it->second, s.clock))
+    return true;
+  for (auto &[key, x] : warps)
+    if (s.clock <= x->proxyCovers.get(s.block, s.warp) &&
+        seen(key, *x, x->proxyFences.back()))
+      return true;
+  return false;
+}
+
+static void checkProxy(const Access &a, const Cell &cell, int lane,
+                       uint64_t off) {
+  const Slot &s = cell.write;
+  if (s.block < 0 || !(a.c.checks & CheckAsync) || proxyFenced(a, s))
+    return;
+  a.c.violation("async", a.I, lane, a.region.base + off,
+                a.region.name + " at byte " + std::to_string(off) +
+                    " was written by an ordinary " +
+                    otherParty(a.c, s, "store") +
+                    " and is read by the async proxy without "
+                    "fence.proxy.async");
 }
 
 static void updateReads(const Access &a, Cell &cell, int lane) {
-  Slot now = makeSlot(a.c, a.I, a.w, lane, a.order);
+  Slot now = makeSlot(a, lane);
   for (Slot &r : cell.read)
-    if (r.block == now.block && r.warp == now.warp) {
+    if (sameReader(r, now)) {
       if (r.clock == now.clock && r.sync == now.sync)
         now.lanes |= r.lanes;
       r = now;
       return;
     }
-  size_t k = cell.read[0].block < 0                  ? 0
-             : cell.read[1].block < 0                ? 1
-             : ordered(a.c, a.w, cell.read[0], lane) ? 0
-                                                     : 1;
-  cell.read[k] = now;
+  for (Slot &r : cell.read)
+    if (r.block == -1 || (!a.op && ordered(a, r, lane))) {
+      r = now;
+      return;
+    }
+  cell.more.add(cell.read[0]);
+  cell.read[0] = cell.read[1];
+  cell.read[1] = now;
 }
 
 /// `same`: the write stores what is there already.
 static void touch(const Access &a, Cell &cell, int lane, uint64_t off,
                   bool same) {
-  if (!ordered(a.c, a.w, cell.write, lane) &&
-      !bothStrong(a.c, cell.write, a.order)) {
+  if (!ordered(a, cell.write, lane) && !bothStrong(a.c, cell.write, a.order)) {
     bool isWrite = a.kind == AccessKind::Write;
-    bool sameWarp = cell.write.block == a.c.block->linear &&
+    bool sameWarp = !a.op && cell.write.block == a.c.block->linear &&
                     cell.write.warp == a.c.warp->index;
     if (isWrite && same && !sameWarp && !(a.c.checks & CheckRaceStrict))
       a.c.grid->note("line " + std::to_string(a.I.line) +
@@ -260,15 +285,24 @@ static void touch(const Access &a, Cell &cell, int lane, uint64_t off,
       report(a, lane, off, cell.write, "write");
   }
   if (a.kind == AccessKind::Read) {
+    if (a.op && a.op->asyncProxy)
+      checkProxy(a, cell, lane, off);
     updateReads(a, cell, lane);
     return;
   }
-  if (!(same && a.kind == AccessKind::Write))
-    for (const Slot &r : cell.read)
-      if (!ordered(a.c, a.w, r, lane) && !bothStrong(a.c, r, a.order))
+  if (!(same && a.kind == AccessKind::Write)) {
+    auto check = [&](const Slot &r) {
+      if (!ordered(a, r, lane) && !bothStrong(a.c, r, a.order))
         report(a, lane, off, r, "read");
-  cell.write = makeSlot(a.c, a.I, a.w, lane, a.order);
+    };
+    for (const Slot &r : cell.read)
+      check(r);
+    for (const RaceReaders *r = cell.more.first(); r; r = r->older)
+      check(r->slot);
+  }
+  cell.write = makeSlot(a, lane);
   cell.read[0] = cell.read[1] = Slot();
+  cell.more.clear();
 }
 
 static void touchBytes(const Access &a, RaceShadow &sh, int lane, uint64_t off,
@@ -277,10 +311,10 @@ static void touchBytes(const Access &a, RaceShadow &sh, int lane, uint64_t off,
   uint64_t end = off + bytes;
   while (off < end) {
     uint64_t word = off / 4;
-    auto &page = sh.pages[word / kPageWords];
+    auto &page = sh.pages[word / kRacePageWords];
     if (!page)
-      page = std::make_unique<Page>();
-    auto index = uint32_t(word % kPageWords);
+      page = std::make_unique<RacePage>();
+    auto index = uint32_t(word % kRacePageWords);
     bool whole = off % 4 == 0 && end - off >= 4;
     auto it = page->split.empty() ? page->split.end() : page->split.find(index);
     if (!whole && it == page->split.end()) {
@@ -350,20 +384,18 @@ static void synchronise(Ctx &c, WarpRace &w, RaceShadow &sh, uint64_t off,
 
 void raceAccess(Ctx &c, const Instr &I, const Region &region, Block *owner,
                 uint32_t mask, const uint64_t *off, uint32_t bytes,
-                AccessKind kind, const MemOrder &order, const uint8_t *values) {
+                AccessKind kind, const MemOrder &order, const uint8_t *values,
+                const AsyncOp *op) {
   if (!region.race) {
     if (region.name == "local memory" || region.readOnly || !region.host ||
         region.name.empty())
       return; // private to its thread, or never written
     region.race = std::make_shared<RaceShadow>();
   }
-  WarpRace &w = state(c);
+  WarpRace &w = raceState(c);
   ++w.seq;
   RaceShadow &sh = *region.race;
-  AccessKind k = kind == AccessKind::Atomic ? AccessKind::Write : kind;
-  Access a{
-      c,    I, w, region, kind == AccessKind::Atomic ? AccessKind::Atomic : k,
-      order};
+  Access a{c, I, w, region, kind, order, op};
   for (uint32_t m = mask; m; m &= m - 1) {
     int l = std::countr_zero(m);
     if (order.strong)
@@ -374,86 +406,22 @@ void raceAccess(Ctx &c, const Instr &I, const Region &region, Block *owner,
   }
 }
 
-void raceBarrierArrive(Ctx &c, int index, uint32_t mask, bool waits) {
-  WarpRace &w = state(c);
-  if (!c.block->race)
-    c.block->race = std::make_shared<BlockRace>();
-  BlockRace::Barrier &b = c.block->race->barriers[index];
-  // A strong read followed by a block barrier is how CUDA code takes over what
-  // the last block's counter published: accepted as an acquire.
-  w.clock.join(w.seen);
-  w.seen.clear();
-  b.clock.join(w.clock);
-  ++ownClock(c, w);
-  b.parts.push_back({c.warp, mask, waits});
-}
-
-static void lanesSynced(WarpRace &w, uint32_t mask, uint32_t all) {
-  if (mask == all) {
-    w.fullSync = w.sync++;
+void raceTensormapUse(Ctx &c, const Instr &I, int lane, const Region &region,
+                      uint64_t offset) {
+  if (!region.race)
     return;
-  }
-  w.pairSync.resize(1024, 0);
-  for (uint32_t m = mask; m; m &= m - 1)
-    for (uint32_t n = mask; n; n &= n - 1)
-      w.pairSync[size_t(std::countr_zero(m)) * 32 +
-                 size_t(std::countr_zero(n))] = w.sync;
-  ++w.sync;
-}
-
-void raceBarrierRelease(Ctx &c, int index) {
-  if (!c.block->race)
+  auto page = region.race->pages.find(offset / 4 / kRacePageWords);
+  if (page == region.race->pages.end())
     return;
-  BlockRace::Barrier &b = c.block->race->barriers[index];
-  for (const BlockRace::Barrier::Part &p : b.parts) {
-    if (!p.waits || !p.warp->race)
-      continue;
-    WarpRace &w = *p.warp->race;
-    w.clock.join(b.clock);
-    lanesSynced(w, p.mask, p.warp->live);
+  const Clock &have = raceGrid(c).tensormaps[region.base + offset];
+  for (uint64_t word = offset / 4; word < offset / 4 + 32; ++word) {
+    const Slot &s = page->second->cells[word % kRacePageWords].write;
+    if (s.block >= 0 && s.clock > have.get(s.block, s.warp))
+      c.violation("async", I, lane, region.base + offset,
+                  "the tensor map was changed by the " +
+                      otherParty(c, s, "store") +
+                      " and is used without fence.proxy.tensormap acquire");
   }
-  b.clock.clear();
-  b.parts.clear();
-}
-
-void raceWarpSync(Ctx &c, uint32_t mask) {
-  lanesSynced(state(c), mask, c.warp->live);
-}
-
-void raceFence(Ctx &c, const Instr &, uint32_t, int scope) {
-  WarpRace &w = state(c);
-  if (!w.seen.empty()) {
-    w.clock.join(w.seen);
-    w.acquiredSelf =
-        std::max(w.acquiredSelf, w.seen.get(c.block->linear, c.warp->index));
-    w.seen.clear();
-  }
-  w.fenced = std::make_shared<Clock>(w.clock);
-  w.fencedScope = scope;
-  ++ownClock(c, w);
-}
-
-static GridRace &objects(Ctx &c) {
-  if (!c.grid->race)
-    c.grid->race = std::make_shared<GridRace>();
-  return *c.grid->race;
-}
-
-void raceRelease(Ctx &c, uint32_t, uint64_t key) {
-  WarpRace &w = state(c);
-  objects(c).objects[key].join(w.clock);
-  ++ownClock(c, w);
-}
-
-void raceAcquire(Ctx &c, uint32_t, uint64_t key) {
-  auto &o = objects(c).objects;
-  auto it = o.find(key);
-  if (it == o.end())
-    return;
-  WarpRace &w = state(c);
-  w.clock.join(it->second);
-  w.acquiredSelf =
-      std::max(w.acquiredSelf, it->second.get(c.block->linear, c.warp->index));
 }
 
 } // namespace kvcache::sim

@@ -3,6 +3,7 @@
 #include "Counters.h"
 #include <algorithm>
 #include <cstdlib>
+#include <sys/mman.h>
 
 namespace kvcache::sim {
 
@@ -34,6 +35,51 @@ static int64_t sharedLimit(int sm) {
   default:
     return 227 * 1024;
   }
+}
+
+namespace {
+/// What a multiprocessor holds, and how many a chip of the target has (those of
+/// A100, A10, Orin, L40S, H100, B200, RTX PRO 6000).
+struct Chip {
+  int processors, threads, blocks;
+  int64_t shared;
+};
+} // namespace
+
+static Chip chipOf(int sm) {
+  switch (sm) {
+  case 75:
+    return {40, 1024, 16, 64 * 1024};
+  case 86:
+    return {72, 1536, 16, 100 * 1024};
+  case 87:
+    return {16, 1536, 16, 164 * 1024};
+  case 89:
+    return {142, 1536, 24, 100 * 1024};
+  case 90:
+    return {132, 2048, 32, 228 * 1024};
+  case 100:
+  case 101:
+  case 103:
+    return {148, 2048, 32, 228 * 1024};
+  case 120:
+  case 121:
+    return {188, 1536, 24, 100 * 1024};
+  default:
+    return {108, 2048, 32, 164 * 1024};
+  }
+}
+
+/// Blocks that are on the chip at the same time. Registers count where the
+/// kernel declares their number; what an assembler would use is not known.
+static int64_t residentBlocks(const Grid &g, const Function &f) {
+  Chip chip = chipOf(g.smVersion);
+  int64_t warps = g.warpsPerBlock;
+  int64_t n = std::min<int64_t>(chip.blocks, chip.threads / 32 / warps);
+  n = std::min(n, chip.shared / (g.sharedTotal + 1024));
+  if (f.maxRegs > 0)
+    n = std::min(n, 65536 / (warps * 32 * ((f.maxRegs + 7) / 8 * 8)));
+  return std::max<int64_t>(n, 1) * chip.processors;
 }
 
 static void setShape(Grid &g, const Function &f) {
@@ -108,13 +154,22 @@ static void setParams(Grid &g, const Function &f, const std::vector<Arg> &args,
   g.kparam.name = "kernel parameters";
 }
 
+void Unmap::operator()(uint8_t *p) const { munmap(p, bytes); }
+
 /// Storage of the module's own variables, with their initialisers.
 static void addModuleVariable(Grid &g, const ModuleImpl &m,
                               const std::string &name, const Variable &v) {
   auto r = std::make_unique<Region>();
   r->base = m.globalAddress.at(name);
   r->size = uint64_t(v.bytes);
-  auto mem = std::make_unique<uint8_t[]>(size_t(v.bytes) + 64);
+  // Zero pages until they are used: a file may declare much.
+  size_t size = size_t(v.bytes) + 64;
+  void *pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED)
+    fail("no memory for variable '" + name + "' of " + std::to_string(v.bytes) +
+         " bytes");
+  Pages mem(static_cast<uint8_t *>(pages), Unmap{size});
   std::copy(v.init.begin(), v.init.end(), mem.get());
   for (const Relocation &x : v.relocs) {
     uint64_t a;
@@ -140,7 +195,7 @@ static void addModuleVariable(Grid &g, const ModuleImpl &m,
   r->host = mem.get();
   r->readOnly = v.space == Space::Const;
   r->name = "'" + name + "'";
-  g.storage.push_back(std::move(mem));
+  g.variables.push_back(std::move(mem));
   g.globals.push_back(std::move(r));
 }
 
@@ -212,7 +267,10 @@ Result runKernel(const Module &module, const Launch &launch,
   g.entry = program->byName.at(launch.entry);
   g.instrCount = program->instrCount;
   g.localBytes = program->localBytes;
-  g.asyncProxy = program->asyncProxy;
+  // What asynchronous operations touch is tracked as all accesses are.
+  g.reportRaces = launch.checks & CheckRace;
+  if ((launch.checks & CheckAsync) && program->asyncOps)
+    g.launch.checks |= CheckRace;
   setTarget(g, m);
   setShape(g, *f);
   if (launch.sharedBytes < 0)
@@ -224,6 +282,7 @@ Result runKernel(const Module &module, const Launch &launch,
          std::to_string(sharedLimit(g.smVersion)) +
          " bytes of shared memory, the launch needs " +
          std::to_string(g.sharedTotal));
+  g.residentBlocks = residentBlocks(g, *f);
   std::vector<uint64_t> addresses;
   uint64_t at = (m.globalEnd + 0xffffff) & ~uint64_t(0xffffff);
   for (Buffer &b : buffers) {

@@ -386,25 +386,45 @@ static void moveWraps(Ctx &c, const Instr &I, uint32_t m) {
   }
 }
 
-/// Registers of a wgmma that was not waited for must not be touched by others.
-/// Compilers put plain copies between the wgmma and its wait: such a copy is in
-/// flight as its source is.
+void WgmmaState::refresh() {
+  std::fill(inFlight.begin(), inFlight.end(), 0);
+  for (const Pending &p : pending)
+    inFlight[size_t(p.off >> 6)] |= p.input ? 2 : 1;
+}
+
+/// Registers of a wgmma that was not waited for must not be touched by others,
+/// and those it is to use not be written after the last wgmma.fence. Compilers
+/// put plain copies between the wgmma and its wait: such a copy is in flight as
+/// its source is.
 static void checkInFlight(Ctx &c, const Instr &I) {
-  if (I.cls == OpClass::Mma || !(c.checks & CheckAsync))
+  WgmmaState &g = *c.warp->wgmma;
+  if (I.wgmma || c.frame != g.frame || !(c.checks & CheckAsync))
     return;
-  Warp &w = *c.warp;
-  uint32_t from = 0, into = 0;
-  for (int i = 0; i < I.nd + I.ns; ++i)
-    if (uint32_t group = w.inFlight(I.o[i]))
-      (i < I.nd ? into : from) = group;
-  if (!from && !into)
-    return;
-  if (I.cls != OpClass::Move || !from)
-    c.violation("async", I, std::countr_zero(c.split->mask), 0,
-                "a register of a wgmma in flight is used before its "
-                "wait_group");
+  auto slot = [&](int i) { return size_t(I.o[i].off >> 6); };
+  const WgmmaState::Pending *from = nullptr;
+  if (I.cls == OpClass::Move && !g.pending.empty())
+    for (int i = I.nd; i < I.nd + I.ns; ++i)
+      if (I.o[i].off >= 0 && g.inFlight[slot(i)] & 1)
+        for (const WgmmaState::Pending &p : g.pending)
+          if (p.off >> 6 == I.o[i].off >> 6)
+            from = &p;
+  for (int i = 0; i < I.nd + I.ns && !from; ++i)
+    if (I.o[i].off >= 0 && g.inFlight[slot(i)] & (i < I.nd ? 3 : 1))
+      c.violation("async", I, std::countr_zero(c.split->mask), 0,
+                  std::string(g.inFlight[slot(i)] & 1
+                                  ? "a register of a wgmma in flight is used"
+                                  : "a register that a wgmma in flight reads "
+                                    "is overwritten") +
+                      " before its wait_group");
   for (int i = 0; i < I.nd; ++i)
-    w.setInFlight(size_t(I.o[i].off >> 6), from - 1);
+    g.wroteAt[slot(i)] = g.fences + 1;
+  if (!from)
+    return;
+  uint32_t group = from->group;
+  for (int i = 0; i < I.nd; ++i) {
+    g.pending.push_back({I.o[i].off, group, false});
+    g.inFlight[slot(i)] |= 1;
+  }
 }
 
 namespace {
@@ -467,7 +487,7 @@ reload:
       ++pc;
       continue;
     }
-    if (Init && !wgmmaPending.empty()) [[unlikely]]
+    if (Init && wgmma) [[unlikely]]
       checkInFlight(c, I);
     if (Init && I.overflow && (c.checks & CheckOverflow) && m)
       I.overflow(c, I, m);

@@ -126,6 +126,7 @@ struct Function {
   /// Variable name per scope -> index in `vars`.
   std::multimap<std::string, std::pair<int, int>> varScopes;
   int maxntid[3] = {0, 0, 0}, reqntid[3] = {0, 0, 0};
+  int64_t maxRegs = 0; ///< .maxnreg
   int reqCluster[3] = {0, 0, 0};
 };
 

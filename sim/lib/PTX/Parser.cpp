@@ -357,7 +357,12 @@ void Parser::performanceDirectives(Function &f) {
     } else if (d == "reqnctapercluster") {
       next();
       threeInts(f.reqCluster);
-    } else if (d == "minnctapersm" || d == "maxnreg" || d == "maxclusterrank" ||
+    } else if (d == "maxnreg") {
+      next();
+      f.maxRegs = integer();
+      if (f.maxRegs < 1 || f.maxRegs > 256)
+        fail(".maxnreg must be 1 to 256, got " + std::to_string(f.maxRegs));
+    } else if (d == "minnctapersm" || d == "maxclusterrank" ||
                d == "maxnctapersm" || d == "abi_preserve" ||
                d == "abi_preserve_control") {
       next();

@@ -1,6 +1,7 @@
 //===- Arguments.cpp - kv-sim's command line ------------------------------===//
 #include "Arguments.h"
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -38,6 +39,11 @@ const char *const helpText =
     "  --coverage           print the table of supported instructions\n";
 
 std::vector<uint8_t> readFile(const std::string &path) {
+  std::error_code e;
+  std::filesystem::file_status st = std::filesystem::status(path, e);
+  if (std::filesystem::is_directory(st) ||
+      std::filesystem::is_character_file(st)) // endless, mostly
+    throw Error("error: '" + path + "' is not a file");
   std::ifstream in(path, std::ios::binary);
   if (!in)
     throw Error("error: cannot read '" + path + "'");
@@ -147,6 +153,10 @@ static Arg tensorMap(CommandLine &cl, const std::string &spec) {
   size_t buffer = addFile(cl, parts[0]);
   sim::TensorMapDesc d;
   auto narrow = [](const std::vector<uint64_t> &v) {
+    for (uint64_t x : v)
+      if (x >> 32)
+        throw Error("error: " + std::to_string(x) +
+                    " is too large for a box or element stride");
     return std::vector<uint32_t>(v.begin(), v.end());
   };
   for (size_t i = 1; i < parts.size(); ++i) {

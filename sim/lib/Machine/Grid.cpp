@@ -494,6 +494,7 @@ void Grid::run(Result &result) {
   int64_t units = blocks / clusterSize;
   int n = launch.threads > 0 ? launch.threads
                              : int(std::thread::hardware_concurrency());
+  n = std::min(n, 256);
   if (launch.checks & CheckRace)
     n = 1; // one order of events, and no locks on the access histories
   n = int(std::max<int64_t>(1, std::min<int64_t>(n, units)));

@@ -65,7 +65,7 @@ struct Frame {
   uint32_t localBase = 0;
   int depth = 0;
   const Instr *callSite = nullptr;
-  size_t mapBytes = 0;
+  size_t mapBytes = 0, touched = 0;
   /// The overflow check: per 64 bytes of `regs`, lanes whose value wrapped as a
   /// signed and as an unsigned number; empty until something does.
   std::vector<std::array<uint32_t, 2>> wraps;
@@ -125,7 +125,7 @@ struct InstrStats {
   uint64_t warps = 0, threads = 0;
   uint64_t bytes = 0, sectors = 0, requests = 0; ///< of global memory
   uint64_t sharedBytes = 0, sharedRequests = 0, conflicts = 0;
-  uint64_t otherBytes = 0; ///< of parameters, local and constant memory
+  uint64_t otherBytes = 0;   ///< of parameters, local and constant memory
   bool storesGlobal = false; ///< a copy towards global memory
   uint64_t flops = 0, divergent = 0;
 };

@@ -140,7 +140,8 @@ static void setParams(Grid &g, const Function &f, const std::vector<Arg> &args,
     std::copy(args[i].bytes.begin(), args[i].bytes.end(),
               g.params.begin() + at);
     for (const Arg::Pointer &x : args[i].pointers) {
-      if (x.offset + 8 > args[i].bytes.size() || x.buffer >= addresses.size())
+      if (args[i].bytes.size() < 8 || x.offset > args[i].bytes.size() - 8 ||
+          x.buffer >= addresses.size())
         fail("parameter " + std::to_string(i) + ": pointer is out of range");
       uint64_t a = addresses[x.buffer] + uint64_t(x.addend);
       std::memcpy(g.params.data() + at + x.offset, &a, 8);
@@ -305,7 +306,7 @@ Result runKernel(const Module &module, const Launch &launch,
   }
   for (Buffer &b : buffers)
     for (const BufferPointer &x : b.pointers) {
-      if (x.offset + 8 > b.bytes || x.buffer >= addresses.size())
+      if (b.bytes < 8 || x.offset > b.bytes - 8 || x.buffer >= addresses.size())
         fail("a pointer in a buffer is out of range");
       uint64_t a = addresses[x.buffer] + uint64_t(x.addend);
       std::memcpy(static_cast<uint8_t *>(b.data) + x.offset, &a, 8);

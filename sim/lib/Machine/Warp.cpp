@@ -47,12 +47,21 @@ static void unmapMemory(void *p, size_t bytes) {
     munmap(p, bytes);
 }
 
+/// What frames fill at once, of this thread's blocks; hostile text nests calls
+/// with large parameters.
+static constexpr size_t kMaxFrames = size_t(4) << 30;
+static thread_local size_t frameTouched = 0;
+
 Frame *makeFrame(Ctx &c, const Code *code, Frame *parent, uint32_t returnPc) {
   size_t regs = size_t(code->frameBytes);
   size_t flags = (regs / 64 + 63) / 64 * 64;
   size_t params = (size_t(code->paramBytes) * 32 + 63) / 64 * 64;
   size_t total = regs * 2 + flags + params * 2;
+  frameTouched += flags + params;
+  if (frameTouched > kMaxFrames)
+    throw PtxError(0, "calls need more memory than the simulator gives them");
   auto *f = new Frame;
+  f->touched = flags + params;
   f->mapBytes = (total + 4095) / 4096 * 4096;
   auto *p = static_cast<uint8_t *>(mapMemory(f->mapBytes));
   f->parent = parent;
@@ -92,6 +101,7 @@ Frame *makeFrame(Ctx &c, const Code *code, Frame *parent, uint32_t returnPc) {
 void dropFrame(Frame *f) {
   while (f && --f->refs == 0) {
     Frame *parent = f->parent;
+    frameTouched -= f->touched;
     unmapMemory(f->regs, f->mapBytes);
     delete f;
     f = parent;

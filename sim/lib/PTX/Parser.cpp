@@ -244,7 +244,6 @@ Variable Parser::variable(Space space, bool isParameter) {
 
 void Parser::initialiser(Variable &v) {
   int64_t p = 0;
-  v.init.assign(v.bytes, 0);
   int size = typeSize(v.type);
   initValue(v, p, size, 0);
   if (v.bytes == 0) // int a[] = {...}
@@ -263,10 +262,9 @@ void Parser::initValue(Variable &v, int64_t &p, int size, int depth) {
     expect('}');
     return;
   }
-  if (v.bytes == 0)
-    v.init.resize(p + size);
-  if (p + size > int64_t(v.init.size()))
+  if (v.bytes ? p + size > v.bytes : p + size > kMaxVariableBytes)
     fail("too many initialisers for variable '" + v.name + "'");
+  v.init.resize(size_t(p + size)); // the rest is zero
   uint64_t bits = 0;
   bool neg = accept('-');
   const Token &t = peek();

@@ -16,12 +16,14 @@ struct MaskTerm {
   Cursor condition;
   bool visibleWhen = true; ///< the condition's value for visible keys
   double fill = 0;
+  size_t biasesOutside = 0; ///< how many biases are added after the fill
 };
 
 /// A number added to scaled scores, times `factor`.
 struct BiasTerm {
   Cursor value;
   double factor = 1;
+  mlir::Type sumType; ///< in which the graph adds it
 };
 
 /// softmax(mask(softcap(scale * q.k) + biases)) . v at symbolic positions.
@@ -71,12 +73,16 @@ private:
   void inspect(Cursor cursor, Contents &contents);
   bool holdsProduct(Cursor cursor);
   Cursor strip(Cursor cursor);
+  /// a and b when the cursor is a - b, however it is written.
+  bool isDifference(Cursor cursor, Cursor &a, Cursor &b);
+  bool isShiftedExp(Cursor term, Cursor scores, Cursor shift);
   bool isContraction(const Node &node, Cursor &a, Cursor &b, Idxs &at);
   bool matchRoot(const Node &dot, Cursor divisor, bool &isCandidate);
   bool matchProbability(Cursor p, Cursor divisor);
   void peelShift();
   bool matchQuotient(Cursor p, Cursor divisor);
   bool matchLogSumExp(const Node &exp);
+  bool matchLogOfSum(Cursor log);
   bool matchNumerator(Cursor e);
   bool matchRowSum(Cursor sum, Cursor numerator);
   bool matchRowMax(Cursor max, unsigned depth = 6);

@@ -16,9 +16,14 @@ using namespace kvcache;
 using namespace kvcache::import;
 
 /// Fills at least this low leave no weight beside any ordinary score.
-static constexpr double kNegligible = -9999.0;
+static constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
 /// Largest query x key grid that is evaluated.
 static constexpr int64_t kMaxGrid = 1 << 24;
+/// Most values of a bias that are looked through for the lowest one.
+static constexpr int64_t kMaxBias = 1 << 22;
+/// A score added to such a fill is lost in f32: exactly below the first, for
+/// scores of usual size below the second.
+static constexpr double kAbsorbing = -1e30, kMostlyAbsorbing = -9.99e8;
 
 bool Rewriter::refuse(const llvm::Twine &why) {
   if (reason.empty())
@@ -226,10 +231,27 @@ bool Rewriter::convertBiasToMask(const BiasTerm &bias) {
     double value = *fill * bias.factor;
     if (!std::isinf(value) || value > 0)
       continue;
-    m.masks.push_back({node.operands[0], i == 2, value});
+    m.masks.push_back({node.operands[0], i == 2, value, 0});
     return true;
   }
   return false;
+}
+
+/// Evaluates at every position of `loops`, the last one fastest.
+static void evaluateAll(Tape &tape, const Space &space, ArrayRef<VarId> loops,
+                        llvm::function_ref<void(double)> take) {
+  int64_t count = 1;
+  for (VarId d : loops)
+    count *= space.extent(d);
+  SmallVector<int64_t> at(loops.size(), 0);
+  for (int64_t n = 0; n < count; ++n) {
+    take(tape.evaluate(loops, at));
+    for (int d = static_cast<int>(loops.size()) - 1; d >= 0; --d) {
+      if (++at[d] < space.extent(loops[d]))
+        break;
+      at[d] = 0;
+    }
+  }
 }
 
 /// The values over [query][key]; false when they depend on more.
@@ -246,17 +268,26 @@ bool Rewriter::staticGrid(Cursor cursor, std::vector<double> &grid) {
   if (!llvm::all_of(used, [&](VarId d) { return has(loops, d); }) ||
       product(loops) > kMaxGrid)
     return false;
-  grid.resize(product(loops));
-  SmallVector<int64_t> at(loops.size(), 0);
-  for (double &value : grid) {
-    value = tape.evaluate(loops, at);
-    for (int d = static_cast<int>(loops.size()) - 1; d >= 0; --d) {
-      if (++at[d] < space.extent(loops[d]))
-        break;
-      at[d] = 0;
-    }
-  }
+  grid.reserve(product(loops));
+  evaluateAll(tape, space, loops, [&](double v) { grid.push_back(v); });
   return true;
+}
+
+/// The lowest value of a bias; nullopt when data decide it.
+std::optional<double> Rewriter::lowest(const BiasTerm &bias) {
+  llvm::SmallVector<VarId> found;
+  Tape tape(read, space);
+  if (!read.dependence(bias.value, found) || !tape.compile(bias.value))
+    return std::nullopt;
+  Digits loops(found.begin(), found.end());
+  refresh(loops);
+  refreshAll();
+  if (product(loops) > kMaxBias)
+    return std::nullopt;
+  double low = std::numeric_limits<double>::infinity();
+  evaluateAll(tape, space, loops,
+              [&](double v) { low = std::min(low, v * bias.factor); });
+  return low;
 }
 
 /// Masks known now fold into `visible`; the rest stays in `dynamicMasks`.
@@ -277,13 +308,20 @@ void Rewriter::planStatic() {
     hide([&](size_t i) { return (grid[i] != 0) == mask.visibleWhen; });
   }
   size_t keys = product(key);
-  for (const BiasTerm &bias : m.biases) {
+  SmallVector<std::optional<double>> low;
+  for (const BiasTerm &bias : m.biases)
+    low.push_back(lowest(bias));
+  // Finite fills are numbers in rows that see nothing else, so that nothing
+  // unknown may hide the rest of a row.
+  bool known = dynamicMasks.empty() &&
+               llvm::all_of(low, [](auto l) { return l.has_value(); });
+  for (auto [bias, least] : llvm::zip(m.biases, low)) {
     std::vector<double> grid;
     std::vector<char> before = visible;
-    if (staticGrid(bias.value, grid) && llvm::all_of(grid, [&](double v) {
+    if (known && staticGrid(bias.value, grid) &&
+        llvm::all_of(grid, [&](double v) {
           return v * bias.factor == 0 || v * bias.factor <= kNegligible;
         })) {
-      // Finite fills are numbers in rows that see nothing else.
       hide([&](size_t i) { return grid[i] * bias.factor == 0; });
       bool emptyRow = false;
       for (size_t row = 0; row < size && !emptyRow; row += keys)
@@ -294,13 +332,41 @@ void Rewriter::planStatic() {
       visible = before;
     }
     biases.push_back(bias);
+    lowBias |= !least || *least <= kNegligible;
   }
+}
+
+/// Where biases may hide the visible keys of a row, hidden keys with a finite
+/// fill win there: the fill has to stay a number.
+bool Rewriter::planHiddenFill() {
+  bool finite = llvm::any_of(
+      m.masks, [](const MaskTerm &mask) { return std::isfinite(mask.fill); });
+  if (!lowBias || !finite)
+    return true;
+  const MaskTerm &first = m.masks.front();
+  bool outside = first.biasesOutside != 0;
+  for (const MaskTerm &mask : m.masks)
+    if (mask.fill != first.fill || (mask.biasesOutside != 0) != outside ||
+        (outside && mask.biasesOutside != numBiases))
+      return refuse("masks and biases are nested, and a bias may hide all "
+                    "keys that a mask leaves");
+  if (first.fill > kMostlyAbsorbing)
+    return refuse("masked scores are filled with " +
+                  llvm::Twine(std::to_string(first.fill)) +
+                  ", and a bias may be lower than that");
+  hiddenFill = first.fill;
+  fillAdds = outside;
+  return true;
 }
 
 /// Causal masks and windows; anything else becomes an operand.
 bool Rewriter::recogniseVisible() {
   if (visible.empty() || !llvm::is_contained(visible, char(0))) {
     visible.clear();
+    return true;
+  }
+  if (hiddenFill) {
+    staticMask = true;
     return true;
   }
   int64_t rows = product(query), keys = product(key);
@@ -356,7 +422,7 @@ bool Rewriter::planEmptyRows() {
         !llvm::is_contained(ArrayRef<char>(visible).slice(row, keys), char(1));
   if (m.sink)
     return true;
-  if (!possible || m.masks.empty()) {
+  if (!possible || m.masks.empty() || hiddenFill) {
     // A bias given at run time may be -inf for a whole row.
     if (!biases.empty() && !m.zeroEmptyRows)
       emptyRows = EmptyRows::NaN;
@@ -367,6 +433,10 @@ bool Rewriter::planEmptyRows() {
     if (mask.fill != fill)
       return refuse("masks fill with different numbers, and rows without keys "
                     "may occur");
+  for (const MaskTerm &mask : m.masks)
+    if (fill > kAbsorbing && mask.biasesOutside != 0)
+      return refuse("a bias is added to the finite fill of a mask, and rows "
+                    "without keys may occur");
   if (!std::isinf(fill))
     emptyRows = EmptyRows::MeanAll;
   else
@@ -379,9 +449,10 @@ bool Rewriter::planMasks() {
   for (const BiasTerm &bias : m.biases)
     if (!convertBiasToMask(bias))
       numbers.push_back(bias);
+  numBiases = m.biases.size();
   m.biases = numbers;
   planStatic();
-  return recogniseVisible() && planEmptyRows();
+  return planHiddenFill() && recogniseVisible() && planEmptyRows();
 }
 
 bool Rewriter::plan() {

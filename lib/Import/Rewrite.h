@@ -40,6 +40,8 @@ private:
   bool planMasks();
   void planStatic();
   bool staticGrid(Cursor cursor, std::vector<double> &grid);
+  std::optional<double> lowest(const BiasTerm &bias);
+  bool planHiddenFill();
   bool recogniseVisible();
   bool planEmptyRows();
   bool convertBiasToMask(const BiasTerm &bias);
@@ -67,6 +69,11 @@ private:
   std::vector<BiasTerm> biases; ///< kept as numbers
   std::vector<char> visible;    ///< [query][key]; empty: all
   bool staticMask = false;      ///< `visible` needs an operand
+  bool lowBias = false;         ///< a bias may hide keys by itself
+  /// What hidden keys have in an additive mask, when that is finite.
+  std::optional<double> hiddenFill;
+  size_t numBiases = 0;
+  bool fillAdds = false; ///< biases are added to the fill as well
   bool causalTopLeft = false, causalBottomRight = false;
   std::optional<int64_t> left, right;
   EmptyRows emptyRows = EmptyRows::Zero;

@@ -12,7 +12,7 @@ using namespace mlir;
 using namespace kvcache::import;
 
 /// Fills at least this low leave no weight beside any ordinary score.
-static constexpr double kNegligible = -9999.0;
+static constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
 
 bool Matcher::matchScores(Cursor s, double factor) {
   Node node = read.resolveNumber(s);
@@ -59,11 +59,12 @@ bool Matcher::matchSum(const Node &sum, double factor) {
   if (!left && !right)
     return refuse("the softmax is not taken of a product of queries and keys");
   double sign = isa<arith::SubFOp>(sum.op) ? -1 : 1;
+  Type type = sum.op->getResult(0).getType();
   if (left) {
-    match.biases.push_back({sum.operands[1], sign * factor});
+    match.biases.push_back({sum.operands[1], sign * factor, type});
     return matchScores(sum.operands[0], factor);
   }
-  match.biases.push_back({sum.operands[0], factor});
+  match.biases.push_back({sum.operands[0], factor, type});
   return matchScores(sum.operands[1], sign * factor);
 }
 
@@ -80,7 +81,8 @@ bool Matcher::matchSelect(const Node &select, double factor) {
     if (!(value <= kNegligible))
       return refuse("masked scores are filled with " + std::to_string(value) +
                     ", which still has weight");
-    match.masks.push_back({select.operands[0], i == 2, value});
+    match.masks.push_back(
+        {select.operands[0], i == 2, value, match.biases.size()});
     return matchScores(select.operands[i == 2 ? 1 : 2], factor);
   }
   return refuse("masked scores are not filled with one number");

@@ -205,41 +205,83 @@ bool Matcher::matchQuotient(Cursor p, Cursor divisor) {
   return refuse("the probabilities are not a normalised exponential");
 }
 
-/// exp(x - (log(sum(exp(x - m))) + m)).
+bool Matcher::isDifference(Cursor cursor, Cursor &a, Cursor &b) {
+  Node node = read.resolveNumber(cursor);
+  if (node.kind != Kind::Op)
+    return false;
+  if (isa<arith::SubFOp>(node.op)) {
+    a = node.operands[0];
+    b = node.operands[1];
+    return true;
+  }
+  if (isa<arith::NegFOp>(node.op))
+    return isDifference(node.operands[0], b, a);
+  if (!isa<arith::AddFOp>(node.op))
+    return false;
+  for (unsigned i : {1u, 0u}) {
+    Node negated = read.resolveNumber(node.operands[i]);
+    if (negated.kind != Kind::Op || !isa<arith::NegFOp>(negated.op))
+      continue;
+    a = node.operands[1 - i];
+    b = negated.operands[0];
+    return true;
+  }
+  return false;
+}
+
+/// Whether `term` is exp(scores - shift).
+bool Matcher::isShiftedExp(Cursor term, Cursor scores, Cursor shift) {
+  Node exp = read.resolveNumber(term);
+  Cursor a, b;
+  return exp.kind == Kind::Op && isa<math::ExpOp>(exp.op) &&
+         isDifference(exp.operands[0], a, b) &&
+         read.same(strip(a), strip(scores)) &&
+         read.same(strip(b), strip(shift));
+}
+
+/// log(sum over the keys of exp(match.scores - rowMax)).
+bool Matcher::matchLogOfSum(Cursor cursor) {
+  Node log = read.resolveNumber(cursor);
+  if (log.kind != Kind::Op || !isa<math::LogOp>(log.op))
+    return false;
+  Cursor sum = log.operands[0];
+  Node abs = read.resolveNumber(sum);
+  if (abs.kind == Kind::Op && isa<math::AbsFOp>(abs.op))
+    sum = abs.operands[0]; // of a sum of exponentials
+  Node reduce = read.resolveNumber(sum);
+  match.sink = {};
+  if (reduce.kind != Kind::Reduce || !isa<arith::AddFOp>(reduce.op) ||
+      read.number(read.initial(reduce)) != 0.0 || !matchRowMax(rowMax))
+    return false;
+  auto isNumerator = [&](Cursor term) {
+    return isShiftedExp(term, match.scores, rowMax);
+  };
+  Cursor extra;
+  if (!rowElement(reduce, isNumerator, extra))
+    return false;
+  return extra ? match.sink && matchSinkTerm(extra) : !match.sink;
+}
+
+/// exp(x - (log(sum(exp(x - m))) + m)), or exp((x - m) - log(sum(exp(x - m)))).
 bool Matcher::matchLogSumExp(const Node &exp) {
-  Node difference = read.resolveNumber(exp.operands[0]);
-  if (difference.kind != Kind::Op || !isa<arith::SubFOp>(difference.op))
+  Cursor x, lse, shifted, shift;
+  if (!isDifference(exp.operands[0], x, lse))
     return refuse("no division by the row's sum");
-  Node lse = read.resolveNumber(difference.operands[1]);
-  if (lse.kind == Kind::Op && isa<arith::AddFOp>(lse.op))
+  Node sum = read.resolveNumber(lse);
+  if (sum.kind == Kind::Op && isa<arith::AddFOp>(sum.op))
     for (unsigned i : {0u, 1u}) {
-      Node log = read.resolveNumber(lse.operands[i]);
-      if (log.kind != Kind::Op || !isa<math::LogOp>(log.op))
-        continue;
-      Cursor sum = log.operands[0];
-      Node abs = read.resolveNumber(sum);
-      if (abs.kind == Kind::Op && isa<math::AbsFOp>(abs.op))
-        sum = abs.operands[0]; // of a sum of exponentials
-      match.scores = strip(difference.operands[0]);
-      rowMax = lse.operands[1 - i];
-      // The sum's own terms are the numerators.
-      Node reduce = read.resolveNumber(sum);
-      if (reduce.kind != Kind::Reduce || !matchRowMax(rowMax))
-        break;
-      Cursor extra;
-      return rowElement(
-          reduce,
-          [&](Cursor term) {
-            Node e = read.resolveNumber(term);
-            if (e.kind != Kind::Op || !isa<math::ExpOp>(e.op))
-              return false;
-            Node d = read.resolveNumber(e.operands[0]);
-            return d.kind == Kind::Op && isa<arith::SubFOp>(d.op) &&
-                   read.same(strip(d.operands[0]), match.scores) &&
-                   read.same(strip(d.operands[1]), strip(rowMax));
-          },
-          extra);
+      match.scores = strip(x);
+      rowMax = sum.operands[1 - i];
+      if (matchLogOfSum(sum.operands[i]))
+        return true;
     }
+  if (isDifference(x, shifted, shift)) {
+    match.scores = strip(shifted);
+    rowMax = shift;
+    if (matchLogOfSum(lse))
+      return true;
+  }
+  reason.clear();
   return refuse("no division by the row's sum");
 }
 
@@ -252,11 +294,11 @@ bool Matcher::matchNumerator(Cursor e) {
   }
   if (node.kind != Kind::Op || !isa<math::ExpOp>(node.op))
     return refuse("the numerator is not an exponential");
-  Node difference = read.resolveNumber(node.operands[0]);
-  if (difference.kind != Kind::Op || !isa<arith::SubFOp>(difference.op))
+  Cursor scores, shift;
+  if (!isDifference(node.operands[0], scores, shift))
     return refuse("no row maximum is subtracted before the exponential");
-  match.scores = strip(difference.operands[0]);
-  rowMax = difference.operands[1];
+  match.scores = strip(scores);
+  rowMax = shift;
   return matchRowMax(rowMax);
 }
 

@@ -1,13 +1,19 @@
-"""Prefill of an imported graph: fused, unfused and NumPy, time and peak memory by length.
+"""Prefill of an imported graph: fused, op by op, and NumPy; time and peak memory.
 
-usage: import-prefill.py KV_RUN [LENGTH ...]
+usage: import-prefill.py KV_RUN [--dim 64] [--dtype f32,f16] [LENGTH ...]
 
-Times are of the whole command less that of a graph of 16 tokens (reading, compiling).
+One causal attention of 4 heads as JAX writes it. Times are medians of calls in one
+process, compiling apart; memory is the peak of the process less that of a graph of
+16 tokens. All three run with the same number of threads (KVCACHE_NUM_THREADS,
+default 1). The rate counts the two products of the visible half, the last column
+sets it against a large f32 matrix product of NumPy's BLAS on the same machine.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,25 +21,51 @@ import time
 
 import numpy as np
 
-HEADS, DIM = 4, 64
+HEADS = 4
+THREADS = os.environ.get("KVCACHE_NUM_THREADS", "1")
+#: Bytes that a run may need before it is left out.
+MOST_MEMORY = 6 << 30
+
+NUMPY = f"""
+import sys, time, numpy as np
+length, dim, dtype, times = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+rng = np.random.default_rng(1)
+q, k, v = (rng.standard_normal(({HEADS}, length, dim), np.float32).astype(dtype) for _ in range(3))
+hidden = ~np.tril(np.ones((length, length), bool))
+def attend():
+    a, b, c = (x.astype(np.float32, copy=False) for x in (q, k, v))
+    s = a @ b.transpose(0, 2, 1)
+    s *= dim**-0.5
+    s[:, hidden] = -np.inf
+    s -= s.max(-1, keepdims=True)
+    np.exp(s, out=s)
+    s /= s.sum(-1, keepdims=True)
+    return (s @ c).astype(dtype)
+taken = []
+for _ in range(times):
+    start = time.perf_counter()
+    attend()
+    taken.append(time.perf_counter() - start)
+print(sorted(taken)[times // 2])
+"""
 
 
-def graph(length: int) -> str:
-    """Causal attention over [HEADS, length, DIM] as JAX writes it."""
+def graph(length: int, dim: int, dtype: str) -> str:
+    """Causal attention over [HEADS, length, dim] as JAX writes it (softmax in f32)."""
     wide, row = f"tensor<{HEADS}x{length}x{length}xf32>", f"tensor<{HEADS}x{length}xf32>"
-    x = f"tensor<{HEADS}x{length}x{DIM}xf32>"
+    x, ints = f"tensor<{HEADS}x{length}x{dim}x{dtype}>", wide.replace("f32", "i32")
+    bools, result = wide.replace("f32", "i1"), f"tensor<{HEADS}x{length}x{dim}xf32>"
     return f"""
 func.func @main(%q: {x}, %k: {x}, %v: {x}) -> {x} {{
   %s = stablehlo.dot_general %q, %k, batching_dims = [0] x [0], contracting_dims = [2] x [2]
     : ({x}, {x}) -> {wide}
-  %c = stablehlo.constant dense<{DIM**-0.5}> : {wide}
+  %c = stablehlo.constant dense<{dim**-0.5}> : {wide}
   %m = stablehlo.multiply %s, %c : {wide}
-  %i = stablehlo.iota dim = 1 : {wide.replace("f32", "i32")}
-  %j = stablehlo.iota dim = 2 : {wide.replace("f32", "i32")}
-  %see = stablehlo.compare GE, %i, %j : ({wide.replace("f32", "i32")}, {wide.replace("f32", "i32")})
-    -> {wide.replace("f32", "i1")}
+  %i = stablehlo.iota dim = 1 : {ints}
+  %j = stablehlo.iota dim = 2 : {ints}
+  %see = stablehlo.compare GE, %i, %j : ({ints}, {ints}) -> {bools}
   %low = stablehlo.constant dense<0xFF800000> : {wide}
-  %x = stablehlo.select %see, %m, %low : {wide.replace("f32", "i1")}, {wide}
+  %x = stablehlo.select %see, %m, %low : {bools}, {wide}
   %inf = stablehlo.constant dense<0xFF800000> : tensor<f32>
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
   %max = stablehlo.reduce(%x init: %inf) applies stablehlo.maximum across dimensions = [2]
@@ -45,55 +77,93 @@ func.func @main(%q: {x}, %k: {x}, %v: {x}) -> {x} {{
     : ({wide}, tensor<f32>) -> {row}
   %sums = stablehlo.broadcast_in_dim %sum, dims = [0, 1] : ({row}) -> {wide}
   %p = stablehlo.divide %e, %sums : {wide}
-  %o = stablehlo.dot_general %p, %v, batching_dims = [0] x [0], contracting_dims = [2] x [1]
-    : ({wide}, {x}) -> {x}
+  %vf = stablehlo.convert %v : ({x}) -> {result}
+  %of = stablehlo.dot_general %p, %vf, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+    : ({wide}, {result}) -> {result}
+  %o = stablehlo.convert %of : ({result}) -> {x}
   return %o : {x}
 }}
 """
 
 
-def kv_run(tool: str, length: int, *flags: str) -> tuple[float, float]:
-    """Seconds and peak MiB of one run of the tool."""
+def measure(command: list[str]) -> tuple[str, float]:
+    """What a command prints, and its peak MiB."""
+    env = {**os.environ, "KVCACHE_NUM_THREADS": THREADS, "OPENBLAS_NUM_THREADS": THREADS}
+    with tempfile.TemporaryFile("w+") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=printed, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        printed.seek(0)
+        text = printed.read()
+    if status:
+        raise SystemExit(f"{' '.join(command[:6])} failed: {text[-400:]}")
+    return text, usage.ru_maxrss / 1024
+
+
+def kv_run(tool: str, length: int, dim: int, dtype: str, times: int, *flags: str) -> tuple[float, float]:
+    """Median seconds of a call, and peak MiB, of one run of the tool."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "g.mlir")
         with open(path, "w") as file:
-            file.write(graph(length))
-        arrays = [os.path.join(folder, f"{n}.npy") for n in "qkv"]
-        for array in arrays:
-            np.save(array, np.random.default_rng(1).standard_normal((HEADS, length, DIM), np.float32))
-        command = [tool, path, "--entry=main", "--args", ",".join(arrays)]
+            file.write(graph(length, dim, dtype))
+        arrays, rng = [], np.random.default_rng(1)
+        for name in "qkv":
+            arrays.append(os.path.join(folder, f"{name}.npy"))
+            x = rng.standard_normal((HEADS, length, dim), np.float32)
+            np.save(arrays[-1], x.astype({"f32": np.float32, "f16": np.float16}[dtype]))
+        command = [tool, path, "--entry=main", "--args", ",".join(arrays), f"--repeat={times}"]
         command += ["--out", os.path.join(folder, "o.npy"), "--device=cpu", *flags]
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        if status:
-            raise SystemExit(f"{' '.join(command)} failed")
-        return time.perf_counter() - start, usage.ru_maxrss / 1024
+        text, peak = measure(command)
+    return float(re.search(r"([\d.]+) ms \(median", text).group(1)) / 1000, peak
 
 
-def numpy_seconds(length: int) -> float:
-    """Seconds of the plain formula in NumPy."""
-    rng = np.random.default_rng(1)
-    q, k, v = (rng.standard_normal((HEADS, length, DIM), np.float32) for _ in range(3))
-    start = time.perf_counter()
-    s = q @ k.transpose(0, 2, 1) * DIM**-0.5
-    s = np.where(np.tril(np.ones((length, length), bool)), s, -np.inf)
-    p = np.exp(s - s.max(-1, keepdims=True))
-    (p / p.sum(-1, keepdims=True)) @ v
-    return time.perf_counter() - start
+def numpy_run(length: int, dim: int, dtype: str, times: int) -> tuple[float, float]:
+    """The same of the plain formula in NumPy."""
+    kind = {"f32": "float32", "f16": "float16"}[dtype]
+    text, peak = measure([sys.executable, "-c", NUMPY, str(length), str(dim), kind, str(times)])
+    return float(text), peak
+
+
+def sgemm_rate() -> float:
+    """GFLOP/s of a 2048 x 2048 product, best of five."""
+    code = (
+        "import time, numpy as np\nn = 2048\na = np.ones((n, n), np.float32)\na @ a\nbest = 9\n"
+        "for _ in range(5):\n t = time.perf_counter()\n a @ a\n best = min(best, time.perf_counter() - t)\n"
+        "print(2 * n**3 / best / 1e9)"
+    )
+    return float(measure([sys.executable, "-c", code])[0])
 
 
 def main() -> None:
-    """Prints one line per length."""
-    tool, lengths = sys.argv[1], [int(n) for n in sys.argv[2:]] or [512, 1024, 2048, 4096, 8192]
-    base = {flag: kv_run(tool, 16, *flag) for flag in ((), ("--no-fuse",))}
-    print("length | fused s, MiB | unfused s, MiB | NumPy s")
-    for length in lengths:
-        cells = []
-        for flag, (seconds, memory) in base.items():
-            took, peak = kv_run(tool, length, *flag)
-            cells.append(f"{took - seconds:.2f}, {peak - memory:.0f}")
-        print(f"{length} | {cells[0]} | {cells[1]} | {numpy_seconds(length):.2f}", flush=True)
+    """Prints one line per dtype and length."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("tool")
+    parser.add_argument("lengths", nargs="*", type=int)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--dtype", default="f32,f16")
+    options = parser.parse_args()
+    lengths = options.lengths or [512, 1024, 2048, 4096, 8192]
+    print(f"{HEADS} heads of {options.dim}, threads: {THREADS}; {time.strftime('%Y-%m-%d')}")
+    print("| dtype | length | fused ms, MiB | op by op ms, MiB | NumPy ms, MiB | GFLOP/s | of sgemm |")
+    print("|---|---|---|---|---|---|---|")
+    for dtype in options.dtype.split(","):
+        small = (16, options.dim, dtype, 1)
+        bases = [kv_run(options.tool, *small)[1], kv_run(options.tool, *small, "--no-fuse")[1]]
+        bases.append(numpy_run(*small)[1])
+        for length in lengths:
+            scores = 4 * HEADS * length * length
+            plan = [(kv_run, (options.tool,), (), 0, 5), (kv_run, (options.tool,), ("--no-fuse",), 5, 1)]
+            plan.append((numpy_run, (), (), 3, 3 if length <= 4096 else 1))
+            cells, first = [], 0.0
+            for (run, lead, flags, copies, times), base in zip(plan, bases, strict=True):
+                if copies * scores > MOST_MEMORY:
+                    cells.append("-")
+                    continue
+                seconds, peak = run(*lead, length, options.dim, dtype, times, *flags)
+                first = first or seconds
+                cells.append(f"{1000 * seconds:.1f}, {peak - base:.0f}")
+            rate = 2 * HEADS * length * length * options.dim / first / 1e9
+            cells += [f"{rate:.0f}", f"{100 * rate / sgemm_rate():.0f} %"]
+            print(f"| {dtype} | {length} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

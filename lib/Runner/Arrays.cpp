@@ -4,6 +4,8 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/TypeUtilities.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 
@@ -106,9 +108,18 @@ llvm::Error kvcache::checkArgument(NpyArray &array, Type type) {
   return llvm::Error::success();
 }
 
-AlignedBytes::AlignedBytes(size_t size)
-    : bytes(static_cast<std::byte *>(
-          std::aligned_alloc(128, (size + 255) / 128 * 128))) {}
+AlignedBytes::AlignedBytes(size_t size) {
+  // Large arrays in large pages, as NumPy has them: half the time of a pass
+  // over keys and values would be page walks.
+  constexpr size_t hugePage = size_t(2) << 20;
+  size_t alignment = size < 2 * hugePage ? 128 : hugePage;
+  size_t room = (size / alignment + 2) * alignment;
+  bytes.reset(static_cast<std::byte *>(std::aligned_alloc(alignment, room)));
+#ifdef MADV_HUGEPAGE
+  if (bytes && alignment == hugePage)
+    madvise(bytes.get(), room, MADV_HUGEPAGE);
+#endif
+}
 
 NpyArray kvcache::gatherResult(Type element, const std::byte *base,
                                ArrayRef<int64_t> sizes,

@@ -36,11 +36,14 @@ int main(int argc, char **argv) {
                               cl::desc("where to run (default: cpu)"));
   cl::opt<bool> noFuse("no-fuse", cl::cat(category),
                        cl::desc("run the reference, op by op"));
+  cl::opt<unsigned> repeat(
+      "repeat", cl::init(0), cl::cat(category), cl::value_desc("N"),
+      cl::desc("call N times and print the median time (compiling apart)"));
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv,
                               "runs one function of an MLIR file on arrays\n");
-  kvcache::RunOptions options{file,        entry,      device,
-                              split(args), split(out), !noFuse};
+  kvcache::RunOptions options{file,       entry,   device, split(args),
+                              split(out), !noFuse, repeat};
   mlir::DialectRegistry registry;
   kvcache::registerAllDialects(registry);
   if (llvm::Error error = kvcache::run(options, registry)) {

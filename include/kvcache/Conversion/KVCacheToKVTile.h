@@ -73,6 +73,22 @@ tile::KernelOp buildAttendKernel(mlir::ModuleOp module, const KernelSpec &spec,
 /// Fills in the body of a kernel that has a schedule and no body.
 void expandAttend(tile::KernelOp kernel);
 
+/// The default schedule of a kernel on arrays: few columns (`columns`: query
+/// rows times the group, 0 if not known) are handled one by one, with vectors
+/// along channels, more of them together, with vectors along the queries.
+tile::ScheduleAttr chooseArraySchedule(tile::ArraysAttr spec, int64_t columns,
+                                       CpuTier tier);
+
+/// Fails with an error that names the limit if a schedule does not suit a
+/// kernel on arrays.
+mlir::LogicalResult verifyArraySchedule(mlir::Location loc,
+                                        tile::ArraysAttr spec,
+                                        tile::ScheduleAttr schedule,
+                                        CpuTier tier);
+
+/// Fills in the body of a kernel on arrays that has a schedule and no body.
+void expandArrayAttend(tile::ArrayKernelOp kernel);
+
 #define GEN_PASS_DECL
 #include "kvcache/Conversion/KVTilePasses.h.inc"
 #define GEN_PASS_REGISTRATION

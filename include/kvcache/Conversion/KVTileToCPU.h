@@ -18,6 +18,10 @@ namespace kvcache {
 /// scf, arith, math, vector and llvm. Refuses what is not scheduled for CPUs.
 mlir::LogicalResult lowerKernelToCpu(tile::KernelOp kernel);
 
+/// Replaces a kernel on arrays by the function `NAME` (ABI/ArrayKernelABI.h)
+/// and that of one of its work items, likewise.
+mlir::LogicalResult lowerArrayKernelToCpu(tile::ArrayKernelOp kernel);
+
 /// From there (and from anything else in those dialects) to the LLVM dialect.
 void buildCpuToLLVMPipeline(mlir::OpPassManager &passes);
 

@@ -15,12 +15,19 @@
 
 namespace kvcache {
 
+/// Seconds of one call: on the clock, and of all processors together.
+struct CallTime {
+  double wall = 0, processors = 0;
+};
+
 /// Translates `module` (LLVM dialect), compiles it for `tier` and calls
 /// `entry`, whose type was `type` before lowering. `arrays` were checked
-/// against it.
+/// against it. With `times` the call is repeated as often as it has entries,
+/// and timed.
 llvm::Expected<std::vector<NpyArray>>
 invoke(mlir::ModuleOp module, llvm::StringRef entry, mlir::FunctionType type,
-       std::vector<NpyArray> arrays, CpuTier tier);
+       std::vector<NpyArray> arrays, CpuTier tier,
+       llvm::MutableArrayRef<CallTime> times = {});
 
 } // namespace kvcache
 

@@ -18,6 +18,7 @@ struct RunOptions {
   std::string file, entry, device = "cpu";
   std::vector<std::string> args, outs; ///< .npy paths
   bool fuse = true;
+  unsigned repeat = 0; ///< calls to time (0: one, untimed)
 };
 
 /// Parses, checks, compiles and runs; writes one array per result. Diagnostics

@@ -13,6 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SoftmaxSteps.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -46,17 +47,12 @@ private:
   RankedTensorType type(LayoutKind kind, Type element = {}) {
     return tileType(specAttr, schedule, kind, element);
   }
-  Value splat(RankedTensorType type, double x) {
-    return arith::ConstantOp::create(
-        b, DenseElementsAttr::get(type, b.getF32FloatAttr(x)));
-  }
+  Value splat(RankedTensorType type, double x) { return splatOf(b, type, x); }
   Value toAcc(Value statistic) {
     return BroadcastOp::create(b, acc, statistic);
   }
   DotKind dotKind(PageClass pageClass, const Encoding &encoding);
-  Value capped(Value score);
   Value logits(Value tile, PageClass pageClass);
-  Value guarded(Value max);
   SmallVector<Value> step(Value tile, PageClass pageClass, ValueRange carried);
   SmallVector<Value> loop(PageClass pageClass, ValueRange inits);
 
@@ -86,33 +82,12 @@ DotKind AttendBuilder::dotKind(PageClass pageClass, const Encoding &encoding) {
   return element == Element::BF16 ? DotKind::BF16 : DotKind::F16;
 }
 
-/// scale * score, soft-capped if asked for, in units of log2.
-Value AttendBuilder::capped(Value score) {
-  double scale = spec.softmaxScale();
-  if (!spec.softcap)
-    return arith::MulFOp::create(b, score,
-                                 splat(acc, scale * std::numbers::log2e));
-  // c * tanh(y) with y = scale * score / c: tanh|y| = (1 - e) / (1 + e) with
-  // e = 2^(-2 |y| log2(e)), which neither overflows nor needs tanh.
-  double c = *spec.softcap;
-  Value magnitude = math::AbsFOp::create(b, score);
-  Value exponent = arith::MulFOp::create(
-      b, magnitude,
-      splat(acc, -2.0 * std::abs(scale) / c * std::numbers::log2e));
-  Value e = math::Exp2Op::create(b, exponent);
-  Value one = splat(acc, 1.0);
-  Value tanh = arith::DivFOp::create(b, arith::SubFOp::create(b, one, e),
-                                     arith::AddFOp::create(b, one, e));
-  double factor = (scale < 0 ? -c : c) * std::numbers::log2e;
-  return arith::MulFOp::create(b, math::CopySignOp::create(b, tanh, score),
-                               splat(acc, factor));
-}
-
 /// Base-2 logits of a tile, -inf where nothing is visible.
 Value AttendBuilder::logits(Value tile, PageClass pageClass) {
   Value score =
       ScoreOp::create(b, acc, dotKind(pageClass, spec.format.key), tile, query);
-  Value x = capped(score);
+  Value x = cappedScores(b, score, spec.softmaxScale(), spec.softcap,
+                         std::numbers::log2e);
   if (spec.alibi) {
     Value distance = DistanceOp::create(b, acc, tile);
     x = arith::AddFOp::create(
@@ -126,20 +101,13 @@ Value AttendBuilder::logits(Value tile, PageClass pageClass) {
   return arith::SelectOp::create(b, visible, x, splat(acc, -INFINITY));
 }
 
-/// The maximum, or 0 where it is -inf: differences to it are never NaN.
-Value AttendBuilder::guarded(Value max) {
-  Value empty =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, max, minusInf);
-  return arith::SelectOp::create(b, empty, splat(rows, 0.0), max);
-}
-
 SmallVector<Value> AttendBuilder::step(Value tile, PageClass pageClass,
                                        ValueRange carried) {
   Value m = carried[0], l = carried[1], o = carried[2];
   Value x = logits(tile, pageClass);
   Value tileMax = ReduceOp::create(b, rows, ReduceKind::Max, x);
   Value newMax = arith::MaximumFOp::create(b, m, tileMax);
-  Value safe = guarded(newMax);
+  Value safe = guardedMaximum(b, newMax);
   Value alpha = math::Exp2Op::create(b, arith::SubFOp::create(b, m, safe));
   Value ref = safe;
   if (int64_t bias = schedule.getExpBias())

@@ -64,7 +64,7 @@ FailureOr<ScheduleAttr> kvcache::chooseGpuSchedule(Location loc,
       loc.getContext(), tile, pack, /*warps=*/4, /*stages=*/1,
       /*split_tokens=*/0, bf16 ? DotKind::BF16 : DotKind::F16,
       Orientation::KeysA, /*prefetch_bytes=*/0, /*exp_bias=*/10,
-      /*vector_bits=*/0, /*subnormal_codes=*/true);
+      /*vector_bits=*/0, /*subnormal_codes=*/true, /*q_rows=*/1);
   if (failed(verifyGpuSchedule(loc, spec, schedule, target)))
     return failure();
   return schedule;

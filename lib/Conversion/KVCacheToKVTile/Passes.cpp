@@ -42,11 +42,29 @@ static FailureOr<Choice> findChoice(ModuleOp module, StringRef target,
   return Choice{std::get<const TargetInfo *>(info), *tier};
 }
 
+static LogicalResult refuseArrays(ArrayKernelOp kernel,
+                                  const TargetInfo &target) {
+  return kernel.emitOpError("kernels on arrays have no schedule on ")
+         << StringRef(target.name) << "; expected x86-64";
+}
+
 namespace {
 
 struct ChooseSchedule
     : public kvcache::impl::KVTileChooseSchedulePassBase<ChooseSchedule> {
   using KVTileChooseSchedulePassBase::KVTileChooseSchedulePassBase;
+
+  LogicalResult chooseArrays(ArrayKernelOp kernel, const Choice &choice) {
+    if (choice.target->isGpu)
+      return refuseArrays(kernel, *choice.target);
+    FailureOr<ScheduleAttr> schedule = overrideSchedule(
+        kernel.getLoc(),
+        chooseArraySchedule(kernel.getSpec(), /*columns=*/0, choice.tier),
+        overrides);
+    if (succeeded(schedule))
+      kernel.setScheduleAttr(*schedule);
+    return schedule;
+  }
 
   void runOnOperation() override {
     FailureOr<Choice> choice = findChoice(getOperation(), target, cpu);
@@ -64,6 +82,9 @@ struct ChooseSchedule
         return signalPassFailure();
       kernel.setScheduleAttr(*schedule);
     }
+    for (auto kernel : getOperation().getOps<ArrayKernelOp>())
+      if (!kernel.getSchedule() && failed(chooseArrays(kernel, *choice)))
+        return signalPassFailure();
   }
 };
 
@@ -85,6 +106,20 @@ struct VerifySchedule
               *kernel.getSchedule(), *choice->target, choice->tier)))
         return signalPassFailure();
     }
+    for (auto kernel : getOperation().getOps<ArrayKernelOp>())
+      if (failed(verifyArrays(kernel, *choice)))
+        return signalPassFailure();
+  }
+
+  static LogicalResult verifyArrays(ArrayKernelOp kernel,
+                                    const Choice &choice) {
+    if (choice.target->isGpu)
+      return refuseArrays(kernel, *choice.target);
+    if (!kernel.getSchedule())
+      return kernel.emitOpError(
+          "expected a schedule; run kvtile-choose-schedule");
+    return verifyArraySchedule(kernel.getLoc(), kernel.getSpec(),
+                               *kernel.getSchedule(), choice.tier);
   }
 };
 
@@ -94,6 +129,9 @@ struct ExpandAttend
     for (auto kernel : getOperation().getOps<KernelOp>())
       if (kernel.getSchedule() && kernel.getBody().empty())
         expandAttend(kernel);
+    for (auto kernel : getOperation().getOps<ArrayKernelOp>())
+      if (kernel.getSchedule() && kernel.getBody().empty())
+        expandArrayAttend(kernel);
   }
 };
 

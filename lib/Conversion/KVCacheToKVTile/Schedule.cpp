@@ -51,7 +51,7 @@ static ScheduleAttr chooseCpu(MLIRContext *context, const KernelSpec &spec,
       /*q_pack=*/evenChunk(spec.group(), 16), /*warps=*/1, /*stages=*/1,
       /*split_tokens=*/0, integers ? DotKind::U8S8x2 : DotKind::F32,
       Orientation::KeysA, /*prefetch_bytes=*/32768, /*exp_bias=*/0,
-      vectorBitsOf(tier), /*subnormal_codes=*/false);
+      vectorBitsOf(tier), /*subnormal_codes=*/false, /*q_rows=*/1);
 }
 
 FailureOr<ScheduleAttr> kvcache::chooseSchedule(Location loc,
@@ -98,6 +98,11 @@ static LogicalResult verifyCpu(Location loc, const KernelSpec &spec,
 LogicalResult kvcache::verifySchedule(Location loc, const KernelSpec &spec,
                                       ScheduleAttr schedule,
                                       const TargetInfo &target, CpuTier tier) {
+  if (schedule.getQRows() != 1)
+    return emitError(loc)
+           << "expected q_rows to be 1 for attention on a cache, "
+              "got "
+           << schedule.getQRows();
   if (target.isGpu)
     return verifyGpuSchedule(loc, spec, schedule, target);
   return verifyCpu(loc, spec, schedule, tier);
@@ -108,9 +113,9 @@ LogicalResult kvcache::verifySchedule(Location loc, const KernelSpec &spec,
 //===----------------------------------------------------------------------===//
 
 static constexpr StringLiteral kFields[] = {
-    "tile_tokens",  "q_pack",      "warps",          "stages",
-    "split_tokens", "dot_kind",    "orientation",    "prefetch_bytes",
-    "exp_bias",     "vector_bits", "subnormal_codes"};
+    "tile_tokens",  "q_pack",      "warps",           "stages",
+    "split_tokens", "dot_kind",    "orientation",     "prefetch_bytes",
+    "exp_bias",     "vector_bits", "subnormal_codes", "q_rows"};
 
 FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
                                                   StringRef overrides) {
@@ -124,7 +129,8 @@ FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
                       s.getPrefetchBytes(),
                       s.getExpBias(),
                       s.getVectorBits(),
-                      s.getSubnormalCodes()};
+                      s.getSubnormalCodes(),
+                      s.getQRows()};
   SmallVector<StringRef> parts;
   SmallVector<StringRef> groups;
   overrides.split(groups, ';', -1, /*KeepEmpty=*/false);
@@ -162,7 +168,8 @@ FailureOr<ScheduleAttr> kvcache::overrideSchedule(Location loc, ScheduleAttr s,
   ScheduleAttr result = ScheduleAttr::getChecked(
       [&] { return emitError(loc); }, loc.getContext(), values[0], values[1],
       values[2], values[3], values[4], DotKind(values[5]),
-      Orientation(values[6]), values[7], values[8], values[9], values[10] != 0);
+      Orientation(values[6]), values[7], values[8], values[9], values[10] != 0,
+      values[11]);
   if (!result)
     return failure();
   return result;

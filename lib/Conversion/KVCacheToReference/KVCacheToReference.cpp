@@ -110,6 +110,13 @@ LogicalResult Lowering::lowerAttentionOp(Emitter &e, AttentionOp op) {
   } else {
     source =
         makeDenseSource(op.getK(), op.getV(), op.getLengths(), op.getLayout());
+    if (options.arrays) {
+      auto results = options.arrays(e, op, *source);
+      if (failed(results))
+        return failure();
+      if (!results->empty())
+        return replace(op, e, *results);
+    }
   }
   return replace(op, e, lowerAttention(e, op, *source));
 }
@@ -173,7 +180,8 @@ LogicalResult Lowering::run(ModuleOp module) {
       return;
     bool hasCache =
         llvm::any_of(op->getOperandTypes(), llvm::IsaPred<CacheType>);
-    if (hasCache || isa<ViewOp>(op) || !options.onlyCaches)
+    bool onArrays = isa<AttentionOp>(op) && options.arrays;
+    if (hasCache || isa<ViewOp>(op) || onArrays || !options.onlyCaches)
       ops.push_back(op);
   });
   for (Operation *op : ops)

@@ -16,7 +16,7 @@
 #ifndef KVCACHE_LIB_CONVERSION_KVTILETOCPU_ATTENDLOWERING_H
 #define KVCACHE_LIB_CONVERSION_KVTILETOCPU_ATTENDLOWERING_H
 
-#include "CpuBuilder.h"
+#include "TileEvaluator.h"
 #include "kvcache/Dialect/KVTile/IR/KVTile.h"
 #include "kvcache/Format/Image.h"
 
@@ -62,11 +62,8 @@ SequenceSplits computeSplits(CpuBuilder &b, const KernelSpec &spec,
                              int64_t splitTokens, const Fields &fields,
                              mlir::Value seq);
 
-class AttendLowering {
+class AttendLowering : public TileEvaluator {
 public:
-  using Value = mlir::Value;
-  using Values = CpuBuilder::Values;
-
   AttendLowering(tile::KernelOp kernel, const PageImage &image);
 
   /// Emits the function `attend` before the kernel.
@@ -111,14 +108,12 @@ private:
 
   // Elementwise.cpp: statistics and elementwise ops.
   mlir::LogicalResult emitOp(mlir::Operation *op);
-  Value rows(Value v);
-  using Memo = llvm::DenseMap<Value, Value>;
-  Value evaluate(Value v, Value head, Value t, int64_t w, Memo &memo);
-  Value apply(mlir::Operation *op, llvm::ArrayRef<Value> operands);
+  Value placeOf(Value memory, At at) override;
+  Value statisticOf(Value memory, At at) override;
+  Value leafOf(mlir::Operation *op, At at) override;
+  int64_t accBytes() const override { return n * tokens * 4; }
+  int64_t rowLanes() const override { return npad; }
   Value visible(Value t, int64_t w);
-  void prepareSlice(Value v);
-  bool isNeededAfter(Value v, mlir::Operation *at, Value stop) const;
-  Value bufferFor(Value v, mlir::Operation *at);
   Value materialize(Value v, mlir::Operation *at);
   Value emitReduce(tile::ReduceOp op);
   Value tokenLimit();
@@ -205,7 +200,6 @@ private:
   KernelSpec spec;
   tile::ScheduleAttr schedule;
   PageImage image;
-  CpuBuilder b;
   mlir::Type dtype;
 
   int64_t n, tokens, d, v; ///< N, T, head and value dim
@@ -215,11 +209,6 @@ private:
   Fields fields;
   Value query, querySums, foldedQuery, foldedZeros, out, foldedP, pSums;
   IntegerRows integerKeys, integerValues;
-  /// Memory of [N][T] f32, and the tensor that each piece holds.
-  struct Buffer {
-    Value memory, holds;
-  };
-  llvm::SmallVector<Buffer> buffers;
 
   // Item scope.
   Value split, seq, kvHead, chunk, row, position, length;
@@ -228,9 +217,6 @@ private:
   // Tile scope.
   Tile tile;
   Value scores;
-  llvm::DenseMap<Value, Value> rowValues;  ///< rows tensors
-  llvm::DenseMap<Value, Value> accBuffers; ///< acc tensors in memory
-  llvm::DenseMap<Value, Value> rowMemory;  ///< rows stored for broadcasts
 };
 
 /// Emits `merge` before the kernel.

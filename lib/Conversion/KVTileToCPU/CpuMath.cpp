@@ -35,7 +35,8 @@ Value CpuBuilder::exp2(Value x) {
     Value c = arith::CmpFOp::create(*this, arith::CmpFPredicate::OLT, a, b);
     return select(c, a, b);
   };
-  x = least(fmax(x, fsplat(n, -127.0)), fsplat(n, 128.0));
+  // In this order of operands a NaN stays one.
+  x = least(fsplat(n, 128.0), fmax(fsplat(n, -127.0), x));
   Value magic = fsplat(n, 12582912.0);
   Value shifted = fadd(x, magic);
   Value f = fsub(x, fsub(shifted, magic));

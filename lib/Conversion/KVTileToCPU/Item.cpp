@@ -75,9 +75,9 @@ SequenceSplits kvcache::computeSplits(CpuBuilder &b, const KernelSpec &spec,
 //===----------------------------------------------------------------------===//
 
 AttendLowering::AttendLowering(KernelOp kernel, const PageImage &image)
-    : kernel(kernel), spec(kernel.getSpec().getKernelSpec()),
+    : TileEvaluator(kernel.getLoc(), kernel.getSchedule()->getVectorBits()),
+      kernel(kernel), spec(kernel.getSpec().getKernelSpec()),
       schedule(*kernel.getSchedule()), image(image),
-      b(kernel.getLoc(), schedule.getVectorBits()),
       dtype(toType(kernel.getContext(), spec.dtype)), n(schedule.getQPack()),
       tokens(schedule.getTileTokens()), d(spec.headDim), v(spec.valueDim),
       npad(llvm::PowerOf2Ceil(n)), dpad(llvm::alignTo(d, 16)),
@@ -284,8 +284,6 @@ void AttendLowering::enterTile(PageClass pageClass, Value page, Value end) {
 
 LogicalResult AttendLowering::emitPageLoop(PageLoopOp op) {
   PageClass pageClass = op.getPageClass();
-  if (pageClass == PageClass::External)
-    return op.emitOpError("external pages have no lowering to CPUs");
   auto visible = op.getBody().front().getOps<VisibleOp>();
   MaskAttr mask = MaskAttr::get(op.getContext(), false, -1, -1);
   if (!visible.empty())

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "kvcache/Conversion/KVTileToCPU.h"
+#include "ArrayLowering.h"
 #include "AttendLowering.h"
 #include "kvcache/Conversion/KVCacheToKVTile.h"
 
@@ -47,6 +48,21 @@ LogicalResult kvcache::lowerKernelToCpu(KernelOp kernel) {
   return success();
 }
 
+LogicalResult kvcache::lowerArrayKernelToCpu(ArrayKernelOp kernel) {
+  if (!kernel.getSchedule() || kernel.getBody().empty())
+    return kernel.emitOpError("expected a scheduled kernel with a body; run "
+                              "kvtile-choose-schedule and "
+                              "kvtile-expand-attend first");
+  if (!kernel.getSchedule()->getVectorBits())
+    return kernel.emitOpError("the schedule is for a GPU (vector_bits = 0)");
+  bool few = kernel.getSchedule()->getOrientation() == Orientation::KeysA;
+  auto lowering = few ? createChannelLanes(kernel) : createQueryLanes(kernel);
+  if (failed(lowering->run()))
+    return failure();
+  kernel.erase();
+  return success();
+}
+
 void kvcache::buildCpuToLLVMPipeline(OpPassManager &passes) {
   passes.addPass(createCanonicalizerPass());
   passes.addPass(createCSEPass());
@@ -66,6 +82,10 @@ struct ConvertKVTileToCPU
     for (auto kernel :
          llvm::make_early_inc_range(getOperation().getOps<KernelOp>()))
       if (failed(lowerKernelToCpu(kernel)))
+        return signalPassFailure();
+    for (auto kernel :
+         llvm::make_early_inc_range(getOperation().getOps<ArrayKernelOp>()))
+      if (failed(lowerArrayKernelToCpu(kernel)))
         return signalPassFailure();
   }
 };

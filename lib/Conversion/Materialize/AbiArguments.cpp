@@ -14,6 +14,27 @@ Value kvcache::bufferOf(Emitter &e, Value tensor, bool readOnly) {
   return bufferization::ToBufferOp::create(e, memref, tensor, readOnly);
 }
 
+StridedArray kvcache::stridedArrayOf(Emitter &e, Value tensor) {
+  auto type = cast<RankedTensorType>(tensor.getType());
+  SmallVector<int64_t> dynamic(type.getRank(), ShapedType::kDynamic);
+  auto layout =
+      StridedLayoutAttr::get(e.getContext(), ShapedType::kDynamic, dynamic);
+  auto memref = MemRefType::get(type.getShape(), type.getElementType(), layout);
+  Value buffer =
+      bufferization::ToBufferOp::create(e, memref, tensor, /*read_only=*/true);
+  auto metadata = memref::ExtractStridedMetadataOp::create(e, buffer);
+  Value address = memref::ExtractAlignedPointerAsIndexOp::create(e, buffer);
+  unsigned bits = type.getElementTypeBitWidth();
+  Value start = e.mul(metadata.getOffset(), e.index(std::max(bits / 8, 1u)));
+  StridedArray array;
+  array.pointer =
+      LLVM::IntToPtrOp::create(e, LLVM::LLVMPointerType::get(e.getContext()),
+                               toI64(e, e.add(address, start)));
+  array.sizes = e.sizesOf(tensor);
+  array.strides = llvm::to_vector_of<Value>(metadata.getStrides());
+  return array;
+}
+
 Value kvcache::tensorOf(Emitter &e, Value memref) {
   auto type = cast<MemRefType>(memref.getType());
   return bufferization::ToTensorOp::create(

@@ -17,6 +17,13 @@ namespace kvcache {
 /// The contiguous buffer of a tensor; the callee only reads it unless said
 /// otherwise.
 mlir::Value bufferOf(Emitter &e, mlir::Value tensor, bool readOnly = true);
+/// Where a tensor lies, whatever its strides.
+struct StridedArray {
+  mlir::Value pointer;   ///< of element 0
+  Values sizes, strides; ///< index, in elements
+};
+/// The buffer of a tensor that a callee reads, as it lies.
+StridedArray stridedArrayOf(Emitter &e, mlir::Value tensor);
 /// A buffer that kernels wrote, as a tensor.
 mlir::Value tensorOf(Emitter &e, mlir::Value memref);
 /// Address of a buffer's first element.

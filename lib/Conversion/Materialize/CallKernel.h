@@ -7,6 +7,7 @@
 #define KVCACHE_LIB_CONVERSION_MATERIALIZE_CALLKERNEL_H
 
 #include "kvcache/Conversion/KVCacheToReference/Source.h"
+#include "kvcache/Dialect/KVTile/IR/KVTile.h"
 #include "kvcache/Kernel/KernelSpec.h"
 
 namespace kvcache {
@@ -17,6 +18,21 @@ struct GeneratedKernel {
   std::string attend, merge; ///< symbols
   int64_t qPack = 0, splitTokens = 0;
 };
+
+/// A kernel on arrays that was added to the module.
+struct GeneratedArrayKernel {
+  tile::ArraysAttr spec;
+  tile::ScheduleAttr schedule;
+  std::string attend; ///< symbol
+};
+/// What determines the kernel of an attention on tensors; null where there is
+/// none (explicit key positions).
+tile::ArraysAttr arraysSpecOf(AttentionOp op);
+/// Query rows of a sequence times the group, 0 if not known.
+int64_t columnsOf(AttentionOp op, tile::ArraysAttr spec);
+/// Calls the kernel for `op` on tensors, spread over threads: out and lse.
+Values callArrayAttend(Emitter &e, AttentionOp op, Source &source,
+                       const GeneratedArrayKernel &kernel);
 
 /// The storage kernels of a cache (llvm.func symbols).
 struct StorageSymbols {

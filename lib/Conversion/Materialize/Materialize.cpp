@@ -39,6 +39,9 @@ public:
 
   /// The kernel of a spec, generated on first use.
   FailureOr<GeneratedKernel> get(Location loc, const KernelSpec &spec);
+  /// The kernel of an attention on tensors, likewise.
+  FailureOr<GeneratedArrayKernel> get(Location loc, tile::ArraysAttr spec,
+                                      int64_t columns);
   /// The storage kernels of a cache's spec, likewise.
   FailureOr<StorageSymbols> storage(const KernelSpec &spec);
 
@@ -46,6 +49,7 @@ private:
   ModuleOp module;
   CpuTier tier;
   std::vector<GeneratedKernel> kernels;
+  std::vector<GeneratedArrayKernel> arrayKernels;
   std::vector<StorageSymbols> storages;
 };
 } // namespace
@@ -93,6 +97,26 @@ FailureOr<GeneratedKernel> Kernels::get(Location loc, const KernelSpec &spec) {
   kernels.push_back({spec, prefix + "attend", prefix + "merge",
                      schedule->getQPack(), schedule->getSplitTokens()});
   return kernels.back();
+}
+
+FailureOr<GeneratedArrayKernel>
+Kernels::get(Location loc, tile::ArraysAttr spec, int64_t columns) {
+  tile::ScheduleAttr schedule = chooseArraySchedule(spec, columns, tier);
+  for (const GeneratedArrayKernel &kernel : arrayKernels)
+    if (kernel.spec == spec && kernel.schedule == schedule)
+      return kernel;
+  OwningOpRef<ModuleOp> own = ModuleOp::create(loc);
+  OpBuilder builder = OpBuilder::atBlockEnd(own->getBody());
+  auto kernel =
+      tile::ArrayKernelOp::create(builder, loc, "attend", spec, schedule);
+  expandArrayAttend(kernel);
+  std::string prefix =
+      "kvcache_array_kernel_" + std::to_string(arrayKernels.size()) + "_";
+  if (failed(lowerArrayKernelToCpu(kernel)) ||
+      failed(moveFunctions(*own, module, prefix)))
+    return failure();
+  arrayKernels.push_back({spec, schedule, prefix + "attend"});
+  return arrayKernels.back();
 }
 
 FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec) {
@@ -164,6 +188,16 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
       if (failed(kernel))
         return failure();
       return callAttend(e, op, static_cast<PagedSource &>(source), *kernel);
+    };
+    options.arrays = [&](Emitter &e, AttentionOp op,
+                         Source &source) -> FailureOr<Values> {
+      tile::ArraysAttr spec = arraysSpecOf(op);
+      if (!spec)
+        return Values(); // plain loops
+      auto kernel = kernels.get(op.getLoc(), spec, columnsOf(op, spec));
+      if (failed(kernel))
+        return failure();
+      return callArrayAttend(e, op, source, *kernel);
     };
     auto storage = [&](Operation *op,
                        PagedSource &source) -> FailureOr<StorageSymbols> {

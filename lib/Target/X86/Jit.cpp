@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "kvcache/Target/X86/Jit.h"
+#include "kvcache/Target/X86/ParallelFor.h"
 
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
@@ -232,13 +233,14 @@ Jit::createFromObject(ArrayRef<char> object, JitSymbols symbols) {
   if (!generator)
     return generator.takeError();
   orc::SymbolMap known;
+  known[(*impl)->mangleAndIntern(kParallelFor)] = {
+      orc::ExecutorAddr::fromPtr(&parallelFor), JITSymbolFlags::Exported};
   for (auto [name, address] : symbols)
     known[(*impl)->mangleAndIntern(name)] = {
         orc::ExecutorAddr::fromPtr(address), JITSymbolFlags::Exported};
-  if (!known.empty())
-    if (Error error = (*impl)->getMainJITDylib().define(
-            orc::absoluteSymbols(std::move(known))))
-      return error;
+  if (Error error = (*impl)->getMainJITDylib().define(
+          orc::absoluteSymbols(std::move(known))))
+    return error;
   (*impl)->getMainJITDylib().addGenerator(std::move(*generator));
   if (Error error = (*impl)->addObjectFile(MemoryBuffer::getMemBufferCopy(
           StringRef(object.data(), object.size()), "kvcache")))

@@ -112,3 +112,50 @@ kvtile.kernel @loop_class spec(#kvtile.spec<q_heads = 4, kv_heads = 2, head_dim 
   }
   kvtile.return
 }
+
+// -----
+
+kvtile.kernel @external spec(#kvtile.spec<q_heads = 4, kv_heads = 2, head_dim = 64, value_dim = 64, dtype = f16, format = "f16">) schedule(#kvtile.schedule<tile_tokens = 64, q_pack = 2, vector_bits = 512>) {
+  // expected-error @below {{C3: expected class 'external' in array kernels and 'sealed' or 'open' in others, got 'external'}}
+  kvtile.page_loop external() {
+  ^bb0(%tile: !kvtile.tile):
+    kvtile.yield
+  }
+  kvtile.return
+}
+
+// -----
+
+// expected-error @below {{C1: expected group, head_dim and value_dim to be positive, got 1, 0 and 64}}
+#arrays = #kvtile.arrays<group = 1, head_dim = 0, value_dim = 64, query = f32, key = f32, value = f32, out = f32, scale = 1.0 : f64>
+
+// -----
+
+// expected-error @below {{C2: expected elements f32, f16 or bf16, got 'i8'}}
+#arrays = #kvtile.arrays<group = 1, head_dim = 64, value_dim = 64, query = f32, key = i8, value = f32, out = f32, scale = 1.0 : f64>
+
+// -----
+
+// expected-error @below {{C2: expected mask_operand i1, f32, f16 or bf16, got 'i8'}}
+#arrays = #kvtile.arrays<group = 1, head_dim = 64, value_dim = 64, query = f32, key = f32, value = f32, out = f32, scale = 1.0 : f64, mask_operand = i8>
+
+// -----
+
+// expected-error @below {{C1: expected q_rows from 1 to 64, got 65}}
+#schedule = #kvtile.schedule<tile_tokens = 64, q_pack = 1, q_rows = 65>
+
+// -----
+
+// expected-error @below {{C1: expected a schedule, since the kernel has a body; run kvtile-choose-schedule before kvtile-expand-attend}}
+kvtile.array_kernel @c1 spec(<group = 1, head_dim = 64, value_dim = 64, query = f32, key = f32, value = f32, out = f32, scale = 1.0 : f64>) {
+  kvtile.return
+}
+
+// -----
+
+kvtile.array_kernel @c2 spec(<group = 1, head_dim = 64, value_dim = 64, query = f32, key = f32, value = f32, out = f32, scale = 1.0 : f64>)
+    schedule(#kvtile.schedule<tile_tokens = 64, q_pack = 1, q_rows = 16>) {
+  // expected-error @below {{C2: expected tensors of layout 'query' to be 'tensor<16x64xf32, #kvtile.layout<query>>' under the kernel's spec and schedule, got 'tensor<1x64xf32, #kvtile.layout<query>>'}}
+  %q = kvtile.load_query : tensor<1x64xf32, #kvtile.layout<query>>
+  kvtile.return
+}

@@ -52,3 +52,23 @@ kvtile.kernel @attend spec(#spec) schedule(#schedule) {
   // CHECK: kvtile.return
   kvtile.return
 }
+
+// CHECK-LABEL: kvtile.array_kernel @arrays
+// CHECK-SAME: spec(<group = 4, head_dim = 24, value_dim = 20, query = f32, key = f16, value = bf16, out = f32, scale = 2.500000e-01 : f64, mask = <left = 31>, mask_operand = i1, sinks = true, empty_rows = nan>)
+// CHECK-SAME: schedule(<tile_tokens = 64, q_pack = 4, orientation = queries_a, vector_bits = 256, q_rows = 8>)
+kvtile.array_kernel @arrays spec(<group = 4, head_dim = 24, value_dim = 20, query = f32, key = f16, value = bf16, out = f32, scale = 0.25 : f64, mask = <left = 31>, mask_operand = i1, sinks = true, empty_rows = nan>)
+    schedule(<tile_tokens = 64, q_pack = 4, orientation = queries_a, vector_bits = 256, q_rows = 8>) {
+  // CHECK: kvtile.load_sinks : tensor<32xf32, #kvtile.layout<rows>>
+  %m = kvtile.load_sinks : tensor<32xf32, #rows>
+  %o = arith.constant dense<0.0> : tensor<20x32xf32, #out>
+  // CHECK: kvtile.page_loop external()
+  kvtile.page_loop external() {
+  ^bb0(%tile: !kvtile.tile):
+    // CHECK: kvtile.load_mask %{{.*}} : tensor<64x32xi1, #kvtile.layout<acc>>
+    %v = kvtile.load_mask %tile : tensor<64x32xi1, #acc>
+    kvtile.yield
+  }
+  // CHECK: kvtile.store_result %{{.*}}, %{{.*}}, %{{.*}} : tensor<32xf32, #kvtile.layout<rows>>, tensor<20x32xf32, #kvtile.layout<out>>
+  kvtile.store_result %m, %m, %o : tensor<32xf32, #rows>, tensor<20x32xf32, #out>
+  kvtile.return
+}

@@ -26,6 +26,10 @@ struct LoweringOptions {
   /// not set.
   std::function<mlir::FailureOr<Values>(Emitter &, AttentionOp, Source &)>
       attention;
+  /// Likewise for attention on tensors, which is then lowered with `onlyCaches`
+  /// too; plain loops where it gives none.
+  std::function<mlir::FailureOr<Values>(Emitter &, AttentionOp, Source &)>
+      arrays;
   /// Likewise for changes of our own pages.
   std::function<mlir::FailureOr<CacheParts>(Emitter &, AppendOp, PagedSource &)>
       append;

@@ -67,11 +67,12 @@ bool tile::hasLayout(Type type, LayoutKind kind) {
   return getLayout(type) == kind;
 }
 
-RankedTensorType tile::tileType(SpecAttr spec, ScheduleAttr schedule,
-                                LayoutKind kind, Type element) {
+template <typename Spec>
+static RankedTensorType typeOf(Spec spec, ScheduleAttr schedule,
+                               LayoutKind kind, Type element) {
   MLIRContext *context = spec.getContext();
   SmallVector<int64_t> shape;
-  int64_t n = schedule.getQPack();
+  int64_t n = schedule.getQPack() * schedule.getQRows();
   switch (kind) {
   case LayoutKind::Query:
     shape = {n, spec.getHeadDim()};
@@ -89,6 +90,16 @@ RankedTensorType tile::tileType(SpecAttr spec, ScheduleAttr schedule,
   if (!element)
     element = Float32Type::get(context);
   return RankedTensorType::get(shape, element, LayoutAttr::get(context, kind));
+}
+
+RankedTensorType tile::tileType(SpecAttr spec, ScheduleAttr schedule,
+                                LayoutKind kind, Type element) {
+  return typeOf(spec, schedule, kind, element);
+}
+
+RankedTensorType tile::tileType(ArraysAttr spec, ScheduleAttr schedule,
+                                LayoutKind kind, Type element) {
+  return typeOf(spec, schedule, kind, element);
 }
 
 //===----------------------------------------------------------------------===//
@@ -191,20 +202,50 @@ SpecAttr SpecAttr::fromKernelSpec(MLIRContext *context,
 }
 
 //===----------------------------------------------------------------------===//
+// #kvtile.arrays
+//===----------------------------------------------------------------------===//
+
+LogicalResult ArraysAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 int64_t group, int64_t headDim,
+                                 int64_t valueDim, Type query, Type key,
+                                 Type value, Type out, FloatAttr /*scale*/,
+                                 MaskAttr /*mask*/, Type maskOperand,
+                                 FloatAttr /*softcap*/, bool /*alibi*/,
+                                 bool /*sinks*/, EmptyRows /*emptyRows*/) {
+  if (group < 1 || headDim < 1 || valueDim < 1)
+    return emitError() << "C1: expected group, head_dim and value_dim to be "
+                          "positive, got "
+                       << group << ", " << headDim << " and " << valueDim;
+  for (Type type : {query, key, value, out})
+    if (!toElement(type))
+      return emitError() << "C2: expected elements f32, f16 or bf16, got "
+                         << type;
+  if (maskOperand && !maskOperand.isInteger(1) && !toElement(maskOperand))
+    return emitError() << "C2: expected mask_operand i1, f32, f16 or bf16, got "
+                       << maskOperand;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // #kvtile.schedule
 //===----------------------------------------------------------------------===//
 
-LogicalResult ScheduleAttr::verify(
-    function_ref<InFlightDiagnostic()> emitError, int64_t tileTokens,
-    int64_t qPack, int64_t warps, int64_t stages, int64_t splitTokens,
-    DotKind dotKind, Orientation orientation, int64_t prefetchBytes,
-    int64_t expBias, int64_t vectorBits, bool /*subnormalCodes*/) {
+LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   int64_t tileTokens, int64_t qPack,
+                                   int64_t warps, int64_t stages,
+                                   int64_t splitTokens, DotKind dotKind,
+                                   Orientation orientation,
+                                   int64_t prefetchBytes, int64_t expBias,
+                                   int64_t vectorBits, bool /*subnormalCodes*/,
+                                   int64_t qRows) {
   if (tileTokens < 1 || tileTokens > 256 || !llvm::isPowerOf2_64(tileTokens))
     return emitError() << "C1: expected tile_tokens to be a power of two up to "
                           "256, got "
                        << tileTokens;
   if (qPack < 1 || qPack > 16)
     return emitError() << "C1: expected q_pack from 1 to 16, got " << qPack;
+  if (qRows < 1 || qRows > 64)
+    return emitError() << "C1: expected q_rows from 1 to 64, got " << qRows;
   if (warps < 1 || stages < 1)
     return emitError() << "C1: expected warps and stages to be positive, got "
                        << warps << " and " << stages;

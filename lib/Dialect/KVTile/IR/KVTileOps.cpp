@@ -25,8 +25,20 @@ void KernelOp::build(OpBuilder &builder, OperationState &state, StringRef name,
   state.addRegion();
 }
 
+void ArrayKernelOp::build(OpBuilder &builder, OperationState &state,
+                          StringRef name, ArraysAttr spec,
+                          ScheduleAttr schedule) {
+  state.addAttribute(SymbolTable::getSymbolAttrName(),
+                     builder.getStringAttr(name));
+  state.addAttribute("spec", spec);
+  if (schedule)
+    state.addAttribute("schedule", schedule);
+  state.addRegion();
+}
+
 /// Checks one tensor type of a body against the kernel's sizes.
-static LogicalResult verifyTileType(Operation *op, Type type, SpecAttr spec,
+template <typename Spec>
+static LogicalResult verifyTileType(Operation *op, Type type, Spec spec,
                                     ScheduleAttr schedule) {
   std::optional<LayoutKind> kind = getLayout(type);
   if (!kind)
@@ -41,24 +53,30 @@ static LogicalResult verifyTileType(Operation *op, Type type, SpecAttr spec,
   return success();
 }
 
-LogicalResult KernelOp::verifyRegions() {
-  if (getBody().empty())
+/// C1, C2 of both kinds of kernels.
+template <typename Kernel>
+static LogicalResult verifyBody(Kernel kernel) {
+  if (kernel.getBody().empty())
     return success();
-  if (!getSchedule())
-    return emitOpError(
+  if (!kernel.getSchedule())
+    return kernel.emitOpError(
         "C1: expected a schedule, since the kernel has a body; "
         "run kvtile-choose-schedule before kvtile-expand-attend");
-  Block &block = getBody().front();
+  Block &block = kernel.getBody().front();
   if (block.empty() || !isa<ReturnOp>(block.back()))
-    return emitOpError("expected the body to end with 'kvtile.return'");
-  WalkResult result = getBody().walk([&](Operation *op) {
+    return kernel.emitOpError("expected the body to end with 'kvtile.return'");
+  WalkResult result = kernel.getBody().walk([&](Operation *op) {
     for (Type type : op->getResultTypes())
-      if (failed(verifyTileType(op, type, getSpec(), *getSchedule())))
+      if (failed(verifyTileType(op, type, kernel.getSpec(),
+                                *kernel.getSchedule())))
         return WalkResult::interrupt();
     return WalkResult::advance();
   });
   return failure(result.wasInterrupted());
 }
+
+LogicalResult KernelOp::verifyRegions() { return verifyBody(*this); }
+LogicalResult ArrayKernelOp::verifyRegions() { return verifyBody(*this); }
 
 //===----------------------------------------------------------------------===//
 // page_loop
@@ -83,6 +101,11 @@ YieldOp PageLoopOp::getYield() {
 }
 
 LogicalResult PageLoopOp::verifyRegions() {
+  bool inArrays = isa<ArrayKernelOp>((*this)->getParentOp());
+  if (inArrays != (getPageClass() == PageClass::External))
+    return emitOpError("C3: expected class 'external' in array kernels and "
+                       "'sealed' or 'open' in others, got '")
+           << stringifyPageClass(getPageClass()) << "'";
   Block &body = getBody().front();
   if (body.getNumArguments() == 0 ||
       !isa<TileType>(body.getArgument(0).getType()))

@@ -36,6 +36,8 @@ bool hasLayout(mlir::Type type, LayoutKind kind);
 /// i1).
 mlir::RankedTensorType tileType(SpecAttr spec, ScheduleAttr schedule,
                                 LayoutKind kind, mlir::Type element = {});
+mlir::RankedTensorType tileType(ArraysAttr spec, ScheduleAttr schedule,
+                                LayoutKind kind, mlir::Type element = {});
 
 /// The element type of a model dtype and back (f32, f16, bf16).
 mlir::Type toType(mlir::MLIRContext *context, Element element);

@@ -38,6 +38,10 @@ def KVTile_Orientation : KVTile_Enum<"Orientation", "operand A of the MMA", [
   I32EnumAttrCase<"KeysA", 0, "keys_a">,
   I32EnumAttrCase<"QueriesA", 1, "queries_a">]>;
 
+def KVTile_EmptyRows : KVTile_Enum<"EmptyRows", "rows without a visible key", [
+  I32EnumAttrCase<"Zero", 0, "zero">, I32EnumAttrCase<"NaN", 1, "nan">,
+  I32EnumAttrCase<"MeanAll", 2, "mean_all">]>;
+
 def KVTile_LayoutAttr : KVTile_Attr<"Layout", "layout",
     [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
   let summary = "Tells which role a tile's tensor plays";
@@ -93,6 +97,35 @@ def KVTile_SpecAttr : KVTile_Attr<"Spec", "spec"> {
   }];
 }
 
+def KVTile_ArraysAttr : KVTile_Attr<"Arrays", "arrays"> {
+  let summary = "What determines a kernel on keys and values in plain arrays";
+  let description = [{
+    Sizes, strides and addresses are arguments; what code depends on is here:
+    query heads per kv head (`group`), channels, element types of the queries,
+    keys, values and the result, the softmax `scale`, what is added to scores
+    and what hides them. `mask_operand` is the element type of a mask array: i1
+    (true: visible) or a float that is added. A missing `mask` shows every key.
+
+    C1: sizes are positive. C2: elements are f32, f16 or bf16 (`mask_operand`:
+    also i1).
+
+    Example: `#kvtile.arrays<group = 4, head_dim = 64, value_dim = 64, query =
+    f32, key = f32, value = f32, out = f32, scale = 0.125>`.
+  }];
+  let parameters = (ins "int64_t":$group, "int64_t":$head_dim,
+      "int64_t":$value_dim, "::mlir::Type":$query, "::mlir::Type":$key,
+      "::mlir::Type":$value, "::mlir::Type":$out, "::mlir::FloatAttr":$scale,
+      OptionalParameter<"MaskAttr">:$mask,
+      OptionalParameter<"::mlir::Type">:$mask_operand,
+      OptionalParameter<"::mlir::FloatAttr">:$softcap,
+      DefaultValuedParameter<"bool", "false">:$alibi,
+      DefaultValuedParameter<"bool", "false">:$sinks,
+      DefaultValuedParameter<"::kvcache::tile::EmptyRows",
+                             "::kvcache::tile::EmptyRows::Zero">:$empty_rows);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 def KVTile_ScheduleAttr : KVTile_Attr<"Schedule", "schedule"> {
   let summary = "How a kernel cuts its work";
   let description = [{
@@ -108,15 +141,20 @@ def KVTile_ScheduleAttr : KVTile_Attr<"Schedule", "schedule"> {
     - `dot_kind`: arithmetic of products with sealed codes; an operand the kind
       does not apply to (floats for `u8s8x2`) is multiplied in f32 on CPUs and
       in f16 on GPUs.
-    - `orientation`: what operand A of a tensor-core product is.
+    - `orientation`: what operand A of a tensor-core product is; on CPUs (array
+      kernels) whether the lanes of a vector run over channels and tokens
+      (`keys_a`: few rows) or over queries (`queries_a`).
     - `prefetch_bytes`: how far ahead a CPU prefetches.
     - `exp_bias`: probabilities carry a factor 2^exp_bias that keeps them within
       f16; the stored maximum is lowered alike, so partials need no change.
     - `vector_bits`: register width of a CPU tier, 0 on GPUs.
+    - `q_rows`: query rows handled together (array kernels; N = q_pack * q_rows,
+      columns of one head next to each other).
     - `subnormal_codes`: GPUs use integer codes as f16 subnormals (n * 2^-24,
       no instruction to convert); otherwise as 1024 + n less 1024.
 
-    C1: all sizes positive, `q_pack` at most 16, `tile_tokens` a power of two.
+    C1: all sizes positive, `q_pack` at most 16, `q_rows` at most 64,
+    `tile_tokens` a power of two.
 
     Example: `#kvtile.schedule<tile_tokens = 64, q_pack = 4, vector_bits = 512,
     prefetch_bytes = 4096>`.
@@ -132,7 +170,8 @@ def KVTile_ScheduleAttr : KVTile_Attr<"Schedule", "schedule"> {
       DefaultValuedParameter<"int64_t", "0">:$prefetch_bytes,
       DefaultValuedParameter<"int64_t", "0">:$exp_bias,
       DefaultValuedParameter<"int64_t", "0">:$vector_bits,
-      DefaultValuedParameter<"bool", "false">:$subnormal_codes);
+      DefaultValuedParameter<"bool", "false">:$subnormal_codes,
+      DefaultValuedParameter<"int64_t", "1">:$q_rows);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -52,7 +52,41 @@ def KVTile_KernelOp : KVTile_Op<"kernel",
   let hasRegionVerifier = 1;
 }
 
-def KVTile_LoadQueryOp : KVTile_Op<"load_query", [Pure, HasParent<"KernelOp">]> {
+def KVTile_ArrayKernelOp : KVTile_Op<"array_kernel",
+    [IsolatedFromAbove, Symbol, NoTerminator, NoRegionArguments]> {
+  let summary = "Define what one work item of attention on arrays computes";
+  let description = [{
+    The same as `kvtile.kernel` for keys and values in plain arrays, with the
+    arguments of kvcache/ABI/ArrayKernelABI.h. A work item is a sequence, a kv
+    head, a chunk of at most `q_pack` of its query heads and `q_rows` query rows;
+    column n of a tile is the row n mod q_rows of the chunk's head n div q_rows.
+    Tiles of keys are visited by one `page_loop external`, and the body ends with
+    `store_result` and `return`.
+
+    C1: a kernel with a body has a schedule. C2: every tensor in the body has
+    the sizes of the spec and the schedule.
+
+    Example:
+
+    ```mlir
+    kvtile.array_kernel @attend spec(<group = 4, head_dim = 64, value_dim = 64,
+        query = f32, key = f32, value = f32, out = f32, scale = 0.125>)
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, KVTile_ArraysAttr:$spec,
+                       OptionalAttr<KVTile_ScheduleAttr>:$schedule);
+  let regions = (region MaxSizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $sym_name `spec` `(` $spec `)` (`schedule` `(` $schedule^ `)`)?
+    attr-dict-with-keyword ($body^)?
+  }];
+  let builders = [OpBuilder<(ins "::llvm::StringRef":$name, "ArraysAttr":$spec,
+                                 CArg<"ScheduleAttr", "{}">:$schedule)>];
+  let skipDefaultBuilders = 1;
+  let hasRegionVerifier = 1;
+}
+
+def KVTile_LoadQueryOp : KVTile_Op<"load_query", [Pure, ParentOneOf<["KernelOp", "ArrayKernelOp"]>]> {
   let summary = "Load the queries of the work item's chunk";
   let description = [{
     Row `n` is the query of the chunk's n-th head, widened to f32 (exact for
@@ -74,7 +108,7 @@ def KVTile_LoadQueryOp : KVTile_Op<"load_query", [Pure, HasParent<"KernelOp">]> 
 }
 
 def KVTile_LoadSlopesOp
-    : KVTile_Op<"load_slopes", [Pure, HasParent<"KernelOp">]> {
+    : KVTile_Op<"load_slopes", [Pure, ParentOneOf<["KernelOp", "ArrayKernelOp"]>]> {
   let summary = "Load the ALiBi slopes of the work item's chunk";
   let description = [{
     Element `n` is the slope of the chunk's n-th head; heads past the group have
@@ -95,8 +129,29 @@ def KVTile_LoadSlopesOp
   let assemblyFormat = "attr-dict `:` type($result)";
 }
 
+def KVTile_LoadSinksOp
+    : KVTile_Op<"load_sinks", [Pure, HasParent<"ArrayKernelOp">]> {
+  let summary = "Load the sink logits of the work item's columns";
+  let description = [{
+    Element `n` is the sink logit of column n's head.
+
+    Example:
+
+    ```mlir
+    kvtile.array_kernel @example spec(<group = 1, head_dim = 64, value_dim = 64,
+        query = f32, key = f32, value = f32, out = f32, scale = 0.125,
+        sinks = true>) schedule(<tile_tokens = 64, q_pack = 1, q_rows = 16>) {
+      %s = kvtile.load_sinks : tensor<16xf32, #kvtile.layout<rows>>
+      kvtile.return
+    }
+    ```
+  }];
+  let results = (outs KVTile_Rows:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+
 def KVTile_PageLoopOp : KVTile_Op<"page_loop",
-    [HasParent<"KernelOp">, SingleBlock]> {
+    [ParentOneOf<["KernelOp", "ArrayKernelOp"]>, SingleBlock]> {
   let summary = "Visit the split's pages of one class in order";
   let description = [{
     Runs its body for every tile of the work item's split whose pages are of
@@ -108,9 +163,11 @@ def KVTile_PageLoopOp : KVTile_Op<"page_loop",
     target may let several threads visit different tiles, each with carried
     values of its own from the same inits, and combine them in `store_partial`.
 
+    The class `external` is that of array kernels: tiles of `tile_tokens` keys.
+
     C1: inits, body arguments after the tile, yielded values and results have
-    the same types. C2: the first body argument is a `!kvtile.tile`. C3:
-    `external` pages are not scheduled yet and are refused by the lowerings.
+    the same types. C2: the first body argument is a `!kvtile.tile`. C3: the
+    class is `external` in array kernels, and only there.
 
     Example:
 
@@ -156,7 +213,7 @@ def KVTile_YieldOp : KVTile_Op<"yield",
 }
 
 def KVTile_ReturnOp : KVTile_Op<"return",
-    [Pure, Terminator, HasParent<"KernelOp">]> {
+    [Pure, Terminator, ParentOneOf<["KernelOp", "ArrayKernelOp"]>]> {
   let summary = "End a kernel's body";
   let description = [{ See `kvtile.kernel`. }];
   let assemblyFormat = "attr-dict";
@@ -237,6 +294,32 @@ def KVTile_DistanceOp : KVTile_Op<"distance", [Pure, HasParent<"PageLoopOp">]> {
       kvtile.page_loop sealed() {
       ^bb0(%tile: !kvtile.tile):
         %d = kvtile.distance %tile : tensor<64x4xf32, #kvtile.layout<acc>>
+        kvtile.yield
+      }
+      kvtile.return
+    }
+    ```
+  }];
+  let arguments = (ins KVTile_TileType:$tile);
+  let results = (outs KVTile_Acc:$result);
+  let assemblyFormat = "$tile attr-dict `:` type($result)";
+}
+
+def KVTile_LoadMaskOp : KVTile_Op<"load_mask", [Pure, HasParent<"PageLoopOp">]> {
+  let summary = "Load a tile of the mask array";
+  let description = [{
+    result[t, n] is the mask's entry for token t and column n: i1 (true: visible)
+    or widened to f32. Unspecified where `visible` is false.
+
+    Example:
+
+    ```mlir
+    kvtile.array_kernel @example spec(<group = 1, head_dim = 64, value_dim = 64,
+        query = f32, key = f32, value = f32, out = f32, scale = 0.125,
+        mask_operand = f32>) schedule(<tile_tokens = 64, q_pack = 1, q_rows = 16>) {
+      kvtile.page_loop external() {
+      ^bb0(%tile: !kvtile.tile):
+        %m = kvtile.load_mask %tile : tensor<64x16xf32, #kvtile.layout<acc>>
         kvtile.yield
       }
       kvtile.return
@@ -374,6 +457,40 @@ def KVTile_StorePartialOp
           : tensor<64x4xf32, #kvtile.layout<out>>
       kvtile.store_partial %m, %l, %o : tensor<4xf32, #kvtile.layout<rows>>,
                                         tensor<64x4xf32, #kvtile.layout<out>>
+      kvtile.return
+    }
+    ```
+  }];
+  let arguments = (ins KVTile_Rows:$max, KVTile_Rows:$sum, KVTile_Out:$out);
+  let assemblyFormat = [{
+    $max `,` $sum `,` $out attr-dict `:` type($max) `,` type($out)
+  }];
+}
+
+def KVTile_StoreResultOp
+    : KVTile_Op<"store_result", [HasParent<"ArrayKernelOp">,
+                                 TypesMatchWith<"sum has the type of max",
+                                                "max", "sum", "$_self">]> {
+  let summary = "Write the work item's rows of the result";
+  let description = [{
+    out = O / l and lse = m + log(l), m being the natural maximum and l the sum
+    of exp(x - m), for every column that exists. Where l is 0 the row had no key:
+    the spec's `empty_rows` says what out becomes, and lse is -inf.
+
+    Example:
+
+    ```mlir
+    kvtile.array_kernel @example spec(<group = 1, head_dim = 64, value_dim = 64,
+        query = f32, key = f32, value = f32, out = f32, scale = 0.125>)
+        schedule(<tile_tokens = 64, q_pack = 1, q_rows = 16>) {
+      %m = arith.constant dense<0.0>
+          : tensor<16xf32, #kvtile.layout<rows>>
+      %l = arith.constant dense<0.0>
+          : tensor<16xf32, #kvtile.layout<rows>>
+      %o = arith.constant dense<0.0>
+          : tensor<64x16xf32, #kvtile.layout<out>>
+      kvtile.store_result %m, %l, %o : tensor<16xf32, #kvtile.layout<rows>>,
+                                       tensor<64x16xf32, #kvtile.layout<out>>
       kvtile.return
     }
     ```

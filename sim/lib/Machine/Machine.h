@@ -191,6 +191,7 @@ struct Warp {
   uint32_t clusterArrived = 0; ///< lanes between cluster arrive and wait
   uint64_t clusterPhase[32] = {};
   std::shared_ptr<struct WarpRace> race;
+  std::shared_ptr<struct ReadValues> readValues; ///< RaceValues.cpp
   /// The same strong loads or atomics again and again: it spins.
   const Instr *pollsAt = nullptr, *pollsBefore = nullptr;
   uint64_t pollsAddress = 0;
@@ -314,6 +315,7 @@ struct Grid {
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<WorkerStats>> stats;
   std::shared_ptr<struct GridRace> race;
+  std::shared_ptr<struct ValueUses> valueUses;
 
   /// The global allocation that holds `address`, or null.
   const Region *find(uint64_t address) const;

@@ -22,6 +22,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "RaceState.h"
+#include "RaceValues.h"
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -55,7 +56,7 @@ static bool sameReader(const Slot &a, const Slot &b) {
 RaceReaders *ReaderChain::push(RaceReaders *onto, const Slot &s) {
   if (onto && onto->child && sameReader(onto->child->slot, s) &&
       onto->child->slot.clock == s.clock && onto->child->slot.sync == s.sync &&
-      onto->child->slot.line == s.line)
+      onto->child->slot.id == s.id)
     return onto->child;
   auto *r = new RaceReaders;
   r->slot = s;
@@ -169,7 +170,7 @@ static Slot makeSlot(const Access &a, int lane) {
   s.lanes = 1u << lane;
   s.clock = ownClock(c, w);
   s.sync = w.sync;
-  s.line = a.I.line;
+  s.id = a.I.id;
   s.issuer = s.warp;
   s.strong = o.strong;
   s.scope = o.scope;
@@ -191,7 +192,8 @@ static std::string otherParty(Ctx &c, const Slot &s, const char *what) {
     return "(" + std::to_string(v % x) + "," + std::to_string(v / x % y) + "," +
            std::to_string(v / (x * y)) + ")";
   };
-  return std::string(what) + " at line " + std::to_string(s.line) +
+  const Instr *at = raceInstr(c, s.id);
+  return std::string(what) + " at line " + std::to_string(at ? at->line : 0) +
          " by block " + triple(s.ofBlock(), g[0], g[1]) + " thread " +
          triple(t, b[0], b[1]);
 }
@@ -213,6 +215,22 @@ static void report(const Access &a, int lane, uint64_t off, const Slot &s,
   else if (!a.op && s.block == a.c.block->linear && s.warp == a.c.warp->index)
     text += ", a lane of the same warp without bar.warp.sync";
   a.c.violation(async ? "async" : "race", a.I, lane, a.region.base + off, text);
+}
+
+/// A read and a write race, one of them just made: reported now, or when the
+/// value that was read is used (RaceValues.h).
+static void reportRead(const Access &a, int lane, uint64_t off, const Slot &s,
+                       const char *what) {
+  bool now = a.kind == AccessKind::Read;
+  bool near = !a.op && !s.isAgent() && s.block == a.c.block->linear;
+  uint32_t lanes = now ? 1u << lane : s.lanes;
+  if (!now && s.warp == a.c.warp->index)
+    lanes &= ~(1u << lane);
+  auto make = [&] { report(a, lane, off, s, what); };
+  if (!near || s.mixed ||
+      !raceIsIdle(a.c, now ? *a.c.warp : *a.c.block->warps[s.warp],
+                  now ? a.I.id : s.id, lanes, make))
+    make();
 }
 
 /// Ordinary stores reach the async proxy through a proxy fence, of the writer
@@ -256,7 +274,7 @@ static void updateReads(const Access &a, Cell &cell, int lane) {
   for (Slot &r : cell.read)
     if (sameReader(r, now)) {
       if (r.clock == now.clock && r.sync == now.sync)
-        now.lanes |= r.lanes;
+        now.lanes |= r.lanes, now.mixed = r.mixed || r.id != now.id;
       r = now;
       return;
     }
@@ -282,7 +300,8 @@ static void touch(const Access &a, Cell &cell, int lane, uint64_t off,
                      ": equal values are written to " + a.region.name +
                      " by several warps without order");
     else if (!(isWrite && same && !(a.c.checks & CheckRaceStrict)))
-      report(a, lane, off, cell.write, "write");
+      (a.kind == AccessKind::Read ? reportRead : report)(a, lane, off,
+                                                         cell.write, "write");
   }
   if (a.kind == AccessKind::Read) {
     if (a.op && a.op->asyncProxy)
@@ -293,7 +312,7 @@ static void touch(const Access &a, Cell &cell, int lane, uint64_t off,
   if (!(same && a.kind == AccessKind::Write)) {
     auto check = [&](const Slot &r) {
       if (!ordered(a, r, lane) && !bothStrong(a.c, r, a.order))
-        report(a, lane, off, r, "read");
+        reportRead(a, lane, off, r, "read");
     };
     for (const Slot &r : cell.read)
       check(r);

@@ -73,11 +73,12 @@ struct RaceSlot {
   int64_t block = -1; ///< of agents: their key
   uint64_t seq = 0;
   uint32_t lanes = 0, clock = 0, sync = 0;
-  int32_t line = 0;
+  uint32_t id = 0;   ///< of the instruction
   uint16_t warp = 0; ///< or agent
   uint16_t issuer = 0;
   bool strong = false;
   bool asyncProxy = false;
+  bool mixed = false; ///< reads of several instructions
   uint8_t scope = 0;
 
   bool isAgent() const { return block < -1; }

@@ -1,6 +1,7 @@
 //===- Warp.cpp - Splits, reconvergence, the instruction loop -------------===//
 #include "../Exec/Decoder.h"
 #include "ControlTaint.h"
+#include "RaceValues.h"
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -507,6 +508,9 @@ reload:
       moveOrigins(c, I);
     if (Init && I.shadow && m)
       propagate(c, I, m);
+    if (Init && I.pred >= 0 && I.cls == OpClass::Store && m &&
+        (c.checks & CheckRace)) [[unlikely]]
+      raceStore(c, I, m);
     Act a = m || I.always ? I.fn(c, I, m) : Act::Next;
     if (Init && guardUndef) [[unlikely]]
       for (int i = 0; i < I.nd; ++i)

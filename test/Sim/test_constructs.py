@@ -64,3 +64,27 @@ def test_copies_of_a_wgmma_result_before_its_wait(tmp_path):
     line, kind, _ = run(tmp_path, ptx, "128", out).violation()
     assert kind == "async"
     assert "//!" in ptx.split("\n")[line - 1]
+
+
+IN_PLACE = """and.b32 %r2, %r1, 31; mul.wide.u32 %rd6, %r2, 4; add.s64 %rd6, %rd2, %rd6;
+setp.lt.u32 %p1, %r1, 32; setp.ge.u32 %p2, %r1, 32;
+ld.global.f32 %f1, [%rd6];
+setp.lt.f32 %p3, %f1, 0f40000000; @%p3 bra L;
+add.f32 %f1, %f1, %f1;
+L:
+@%p1 st.global.f32 [%rd6], %f1; //!
+"""
+
+
+def test_copies_of_an_owner_in_an_update_in_place(tmp_path):
+    """The second warp reads what the first updates: a race only if it stores it."""
+    x = np.arange(32, dtype=np.float32)
+    args = [Out(np.zeros(64, np.float32), defined=True), Out(x, defined=True)]
+    r = run(tmp_path, text(IN_PLACE), "64", args)
+    assert r.code == 0, r.stderr
+    assert np.array_equal(r.outputs[1], np.where(x < 2, x, x + x))
+    for use in ("@%p2 st.global.f32 [%rd4], %f1;", "@%p3 bra M; bar.warp.sync -1; M:"):
+        ptx = text(IN_PLACE + use)
+        line, kind, _ = run(tmp_path, ptx, "64", args).violation()
+        assert kind == "race"
+        assert "//!" in ptx.split("\n")[line - 1]

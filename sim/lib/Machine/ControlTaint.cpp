@@ -29,7 +29,7 @@ static bool onlyWritesRegisters(const Instr &I) {
 
 /// Follows both ways, always the one that is behind: when only one place is
 /// left, the ways have met there. Backward branches (loops) are not followed.
-BranchRegion branchRegion(const Code &code, uint32_t pc) {
+static BranchRegion findRegion(const Code &code, uint32_t pc) {
   BranchRegion r;
   std::set<uint32_t> open{pc + 1, code.instrs[pc].target};
   if (*open.begin() <= pc)
@@ -66,7 +66,7 @@ static const BranchRegion &regionOf(const Code &code, uint32_t pc) {
   std::lock_guard<std::mutex> lock(code.regions->mutex);
   auto &slot = code.regions->byPc[pc];
   if (!slot)
-    slot = std::make_shared<BranchRegion>(branchRegion(code, pc));
+    slot = std::make_shared<BranchRegion>(findRegion(code, pc));
   return *slot;
 }
 

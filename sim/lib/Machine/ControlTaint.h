@@ -22,9 +22,6 @@ struct BranchRegion {
   std::vector<Opnd> writes;
 };
 
-/// The region of the branch at `pc`.
-BranchRegion branchRegion(const Code &code, uint32_t pc);
-
 /// A selection under way: `lanes` have yet to reach its end.
 struct PendingJoin {
   Frame *frame;

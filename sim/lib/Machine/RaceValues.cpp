@@ -1,6 +1,6 @@
 //===- RaceValues.cpp - Racing reads whose value goes nowhere -------------===//
 #include "RaceValues.h"
-#include "ControlTaint.h"
+#include <algorithm>
 #include <unordered_map>
 
 namespace kvcache::sim {
@@ -28,18 +28,69 @@ struct ValueUses {
   std::unordered_map<uint32_t, Uses> byLoad;
 };
 
+/// The places after the instruction at `pc`; none where it has effects.
+static std::vector<uint32_t> waysFrom(const Code &code, uint32_t pc) {
+  const Instr &I = code.instrs[pc];
+  bool pure =
+      I.branch || (!I.always && !I.aligned &&
+                   (I.cls <= OpClass::Compare || I.cls == OpClass::Load ||
+                    I.cls == OpClass::Special));
+  std::vector<uint32_t> ways;
+  if (!pure)
+    return ways;
+  if (I.branch)
+    ways.push_back(I.target);
+  if (!I.branch || I.pred >= 0)
+    ways.push_back(pc + 1);
+  return ways;
+}
+
+/// What lies between `from` and `join`, in the order of the search; with `ends`
+/// false when a way does not come to `join`.
+static std::vector<uint32_t> between(const Code &code,
+                                     std::vector<uint32_t> from, uint32_t join,
+                                     bool &ends) {
+  constexpr size_t kMaxRegion = 256;
+  std::vector<uint32_t> found;
+  ends = true;
+  for (size_t i = 0; i < from.size(); ++i) {
+    uint32_t pc = from[i];
+    if (pc == join || std::find(found.begin(), found.end(), pc) != found.end())
+      continue;
+    if (pc >= code.instrs.size() || found.size() == kMaxRegion) {
+      ends = false;
+      break;
+    }
+    found.push_back(pc);
+    std::vector<uint32_t> ways = waysFrom(code, pc);
+    ends &= !ways.empty();
+    from.insert(from.end(), ways.begin(), ways.end());
+  }
+  return found;
+}
+
 /// A branch on a marked value: what its ways write depends on it, if they meet
 /// again without other effects.
 static bool followBranch(const Code &code, const Instr &J,
                          std::vector<bool> &marked, Uses &uses) {
-  BranchRegion r = branchRegion(code, uint32_t(&J - code.instrs.data()));
-  uses.onlyStores &= r.pure;
-  bool changed = false;
-  for (const Opnd &o : r.writes) {
-    changed |= !marked[size_t(o.off >> 6)];
-    marked[size_t(o.off >> 6)] = true;
+  auto pc = uint32_t(&J - code.instrs.data());
+  std::vector<uint32_t> ways = waysFrom(code, pc);
+  bool ends;
+  for (uint32_t join : between(code, ways, ~0u, ends)) {
+    std::vector<uint32_t> region = between(code, ways, join, ends);
+    if (!ends)
+      continue;
+    bool changed = false;
+    for (uint32_t at : region)
+      for (int i = 0; i < code.instrs[at].nd; ++i) {
+        size_t reg = size_t(code.instrs[at].o[i].off >> 6);
+        changed |= !marked[reg];
+        marked[reg] = true;
+      }
+    return changed;
   }
-  return changed;
+  uses.onlyStores = false;
+  return false;
 }
 
 /// Marks what `J` makes of marked registers; whether anything new was marked.

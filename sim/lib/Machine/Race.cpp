@@ -229,7 +229,7 @@ static void reportRead(const Access &a, int lane, uint64_t off, const Slot &s,
   auto make = [&] { report(a, lane, off, s, what); };
   if (!near || s.mixed ||
       !raceIsIdle(a.c, now ? *a.c.warp : *a.c.block->warps[s.warp],
-                  now ? a.I.id : s.id, lanes, make))
+                  now ? a.I.id : s.id, now ? s.id : a.I.id, lanes, make))
     make();
 }
 

@@ -175,15 +175,17 @@ static ReadValues &valuesOf(Warp &w) {
   return *w.readValues;
 }
 
-bool raceIsIdle(Ctx &c, Warp &reader, uint32_t id, uint32_t lanes,
-                const std::function<void()> &makeViolation) {
+bool raceIsIdle(Ctx &c, Warp &reader, uint32_t id, uint32_t write,
+                uint32_t lanes, const std::function<void()> &makeViolation) {
   const Uses &uses = usesOf(c, id);
-  if (!uses.onlyStores)
+  auto &stores = uses.stores;
+  if (!uses.onlyStores ||
+      std::find(stores.begin(), stores.end(), write) == stores.end())
     return false;
   if (uses.crossesLanes)
     lanes = ~0u;
   ReadValues &v = valuesOf(reader);
-  for (uint32_t store : uses.stores)
+  for (uint32_t store : stores)
     if (auto it = v.stored.find(store);
         it != v.stored.end() && it->second & lanes)
       return false;

@@ -21,11 +21,12 @@ void raceStore(Ctx &c, const Instr &I, uint32_t m);
 /// The instruction of this number.
 const Instr *raceInstr(Ctx &c, uint32_t id);
 
-/// Whether the value that `lanes` of `reader` read at instruction `id` has gone
-/// nowhere yet and can only go into guarded stores. Then `makeViolation` (which
-/// throws it) is called once and what it throws is kept.
-bool raceIsIdle(Ctx &c, Warp &reader, uint32_t id, uint32_t lanes,
-                const std::function<void()> &makeViolation);
+/// Whether the value that `lanes` of `reader` read at instruction `id` can only
+/// go into guarded stores, the racing one (`write`) among them, and has gone
+/// nowhere yet. Then `makeViolation` (which throws it) is called once and what
+/// it throws is kept.
+bool raceIsIdle(Ctx &c, Warp &reader, uint32_t id, uint32_t write,
+                uint32_t lanes, const std::function<void()> &makeViolation);
 
 } // namespace kvcache::sim
 

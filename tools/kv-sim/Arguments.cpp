@@ -36,7 +36,8 @@ const char *const helpText =
     "  --perturb=SEED       err in approximate functions within the ISA's "
     "limit\n"
     "  --threads N          host threads\n"
-    "  --coverage           print the table of supported instructions\n";
+    "  --coverage           print the table of supported instructions\n"
+    "  --coverage=FILE      the same of the instructions in FILE, one a line\n";
 
 std::vector<uint8_t> readFile(const std::string &path) {
   std::error_code e;
@@ -342,7 +343,7 @@ CommandLine parseCommandLine(int argc, char **argv) {
     if (a == "--help" || a == "-h")
       cl.help = true;
     else if (a == "--coverage")
-      cl.coverage = true;
+      cl.coverage = true, cl.formsFile = hasValue ? value : "";
     else if (a == "--entry")
       cl.launch.entry = need();
     else if (a == "--grid")

@@ -22,6 +22,7 @@ struct CommandLine {
   std::vector<sim::Arg> args;
   std::vector<FileBuffer> files;
   bool help = false, coverage = false;
+  std::string formsFile; ///< of --coverage=FILE
   std::map<std::string, size_t> fileIndex;
 };
 

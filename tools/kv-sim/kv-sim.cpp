@@ -8,7 +8,14 @@ using namespace kvcache::simtool;
 static int run(int argc, char **argv) {
   CommandLine cl = parseCommandLine(argc, argv);
   if (cl.help || cl.coverage) {
-    std::fputs(cl.help ? helpText : sim::coverageTable().c_str(), stdout);
+    std::string text = helpText;
+    if (!cl.help && cl.formsFile.empty())
+      text = sim::coverageTable();
+    else if (!cl.help) {
+      std::vector<uint8_t> forms = readFile(cl.formsFile);
+      text = sim::coverageOf({forms.begin(), forms.end()});
+    }
+    std::fputs(text.c_str(), stdout);
     return 0;
   }
   std::vector<uint8_t> text = readFile(cl.file);

@@ -173,6 +173,9 @@ std::vector<uint8_t> encodeTensorMap(const TensorMapDesc &desc);
 
 /// The coverage table (Markdown): every instruction form the decoders know.
 std::string coverageTable();
+/// The same of given forms, one a line (operands %p %c %h %r %f %w %d %q,
+/// "{r*4}" a vector): form, least chip and state, separated by tabs.
+std::string coverageOf(const std::string &forms);
 
 } // namespace kvcache::sim
 

@@ -32,6 +32,11 @@ void halfFma(Decoder &, Instr &, const std::string &type);
 void halfMinMax(Decoder &, Instr &, const std::string &type, bool max);
 void halfSign(Decoder &, Instr &, const std::string &type, bool abs);
 
+// ExecPacked.cpp: f32x2, and halves with f32. op: FloatOp, 4 fma; mode: Round.
+void pairArith(Decoder &, Instr &, uint32_t op, int64_t mode);
+void mixedArith(Decoder &, Instr &, const std::string &half, uint32_t op,
+                int64_t mode);
+
 // ExecBits.cpp. kind: 0 add 1 addc 2 sub 3 subc.
 void carryArith(Decoder &, Instr &, int kind, bool setsCarry);
 void madCarry(Decoder &, Instr &, bool hi, bool carryIn, bool setsCarry);

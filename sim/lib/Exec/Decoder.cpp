@@ -527,8 +527,22 @@ void Decoder::layoutRegisters() {
   code.localBytes = (code.localBytes + 15) / 16 * 16;
 }
 
+/// Parts and signs of registers are for video instructions.
+void Decoder::checkParts(const Operand &o, bool video) const {
+  if (!video && !o.part.empty())
+    error("component '." + o.part + "' of '" + fn.regs[o.reg].name +
+          "': vector registers are not supported");
+  if (!video && o.minus)
+    error("'-' needs a literal");
+  for (const Operand &e : o.elems)
+    checkParts(e, false);
+}
+
 void Decoder::decodeOne(const PtxInstr &p) {
   in = &p;
+  bool video = p.op[0] == 'v' && p.op != "vote";
+  for (const Operand &o : p.ops)
+    checkParts(o, video);
   used.assign(p.mods.size(), 0);
   const Table &table = activeTable();
   auto it = table.byName.find(p.op);

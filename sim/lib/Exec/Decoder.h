@@ -47,6 +47,7 @@ struct ModuleImpl : Module {
     uint32_t instrCount = 0;
     int64_t localBytes = 0;
     bool asyncOps = false; ///< has asynchronous copies or wgmma
+    bool dynamicStack = false; ///< uses alloca
   };
   mutable std::mutex mutex;
   mutable std::map<std::string, std::shared_ptr<Program>> programs;
@@ -146,6 +147,7 @@ public:
 private:
   void layoutRegisters();
   void decodeOne(const PtxInstr &p);
+  void checkParts(const Operand &o, bool video) const;
   Opnd literalOpnd(const Operand &o, const std::string &type, int bytes);
   Opnd special(const Operand &o, int bytes);
 

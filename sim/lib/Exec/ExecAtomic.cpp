@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "MemOrder.h"
 #include "Num.h"
+#include <mutex>
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -167,6 +168,51 @@ static Act execAtomic(Ctx &c, const Instr &I, uint32_t m) {
   return polled(c, I, addr[std::countr_zero(m)]);
 }
 
+/// cas and exch of 16 bytes, one at a time over all blocks.
+static Act execAtomic128(Ctx &c, const Instr &I, uint32_t m) {
+  alignas(64) uint64_t addr[32];
+  const Opnd &base = I.o[1];
+  checkAddressInit(c, I, base, m);
+  checkWrapped(c, I, base, m);
+  laneAddresses(c, base, I.imm, addr);
+  checkAlign(c, I, m, addr, 16);
+  bool cas = (I.a & 15) == AtomCas;
+  const uint8_t *x = c.in<uint8_t>(I.o[2]), *y = c.in<uint8_t>(I.o[3]);
+  forGroups(c, I, I.space, m, addr, 16, [&](const Group &g) {
+    if (g.region->readOnly)
+      c.violation("bounds", I, std::countr_zero(g.mask),
+                  addr[std::countr_zero(g.mask)],
+                  "atomic on read-only " + g.region->name);
+    if (c.checks & CheckAsync)
+      checkPending(c, I, g, 16, true);
+    if (c.checks & CheckRace)
+      raceAccess(c, I, *g.region, g.owner, g.mask, g.off, 16,
+                 AccessKind::Atomic, memOrder(I.b));
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    uint8_t shadow[512] = {};
+    KVSIM_EACH(g.mask) {
+      uint8_t *p = g.host + g.off[l], old[16];
+      std::memcpy(old, p, 16);
+      bool write = !cas || !std::memcmp(old, x + 16 * l, 16);
+      if (write)
+        std::memcpy(p, (cas ? y : x) + 16 * l, 16);
+      std::memcpy(c.reg<uint8_t>(I.o[0]) + 16 * l, old, 16);
+      if (c.init && g.undef) {
+        std::memcpy(shadow + 16 * l, g.undef + g.off[l], 16);
+        if (write)
+          std::memcpy(g.undef + g.off[l],
+                      shadowIn<uint8_t>(c, I.o[cas ? 3 : 2]) + 16 * l, 16);
+      }
+    }
+    if (c.init)
+      setShadow(c, I.o[0], g.mask, shadow);
+    if (!c.stats->instr.empty())
+      countAccess(c, I, g, 16);
+  });
+  return polled(c, I);
+}
+
 static void decodeAtomic(Decoder &D, Instr &I) {
   bool red = D.in->op == "red";
   if (red && D.take("async"))
@@ -194,7 +240,8 @@ static void decodeAtomic(Decoder &D, Instr &I) {
                   : t[0] == 's'            ? TypeS
                                            : TypeU;
   if ((type == TypeF && op != AtomAdd && op != AtomExch) ||
-      (type >= TypeHalf2 && op > AtomMax) || n > 8)
+      (type >= TypeHalf2 && op > AtomMax) ||
+      (n > 8 && (red || (op != AtomCas && op != AtomExch))))
     D.error("'" + D.in->op + "." + names[op] + "' does not accept ." + t);
   I.a = op | type << 4;
   I.elem = uint8_t(n);
@@ -203,7 +250,10 @@ static void decodeAtomic(Decoder &D, Instr &I) {
   I.matters = true;
   I.fn = n == 2   ? execAtomic<uint16_t>
          : n == 4 ? execAtomic<uint32_t>
-                  : execAtomic<uint64_t>;
+         : n == 8 ? execAtomic<uint64_t>
+                  : execAtomic128;
+  if (n == 16)
+    D.needSm(I, 90);
   size_t at = red ? 0 : 1;
   size_t plain = at + 2 + (op == AtomCas);
   D.needOps(plain, plain + 1);
@@ -227,6 +277,8 @@ static void decodeAtomic(Decoder &D, Instr &I) {
   each(D.op(at + 1), [&](const Operand &e) { ss.push_back(D.src(e, t)); });
   if (op == AtomCas)
     ss.push_back(D.src(D.op(at + 2), t));
+  else if (n == 16)
+    ss.push_back(ss.back());
   D.finish(I, ds, ss);
 }
 

@@ -218,10 +218,38 @@ static void shadowLop3(Ctx &c, const Instr &I, uint32_t m) {
   setShadow(c, I.o[0], m, out);
 }
 
+/// o: d, p, then a, b, c and q; p = (d != 0) op q. b: and.
+static Act execLop3Pred(Ctx &c, const Instr &I, uint32_t m) {
+  Instr plain = I;
+  Opnd o[4] = {I.o[0], I.o[2], I.o[3], I.o[4]};
+  plain.o = o;
+  uint32_t q = c.pred(I.o[5]), r = 0;
+  execLop3(c, plain, m);
+  const uint32_t *d = c.reg<uint32_t>(I.o[0]);
+  KVSIM_EACH(m) r |= uint32_t(d[l] != 0) << l;
+  writePred(c, I.o[1], m, I.b ? r & q : r | q);
+  return Act::Next;
+}
+
+static void lop3Pred(Decoder &D, Instr &I, bool isAnd) {
+  D.needOps(6, 6);
+  if (D.op(0).kind != Operand::Pair)
+    D.error("'lop3' with .or or .and needs a destination d|p");
+  I.a = uint32_t(D.literal(D.op(4))) & 255;
+  I.b = isAnd;
+  I.fn = execLop3Pred;
+  I.cls = OpClass::Int;
+  D.needSm(I, 70);
+  D.finish(I, {D.dst(D.op(0).elems[0], 4), D.dst(D.op(0).elems[1], 0)},
+           {D.src(D.op(1), "b32"), D.src(D.op(2), "b32"), D.src(D.op(3), "b32"),
+            D.pred(D.op(5))});
+}
+
 static void decodeLop3(Decoder &D, Instr &I) {
-  if (D.take("BOOL") || D.take("or") || D.take("and"))
-    D.error("'lop3' with a predicate result is not supported");
+  std::string boolOp = D.oneOf({"or", "and"});
   D.type();
+  if (!boolOp.empty())
+    return lop3Pred(D, I, boolOp == "and");
   D.needOps(5, 5);
   I.a = uint32_t(D.literal(D.op(4))) & 255;
   I.fn = execLop3;

@@ -4,6 +4,7 @@
 // general lane-by-lane routine that handles every rounding and saturation.
 //
 //===----------------------------------------------------------------------===//
+#include "Convert.h"
 #include "Num.h"
 #include <algorithm>
 
@@ -14,7 +15,7 @@ static uint8_t toFp8(float f, int mant, int emin, double maxValue,
                      uint8_t nanBits, bool relu, Round mode, int bias) {
   if (f != f)
     return nanBits;
-  if (relu && f < 0)
+  if (relu && std::signbit(f))
     f = 0;
   uint8_t sign = std::signbit(f) ? 0x80 : 0;
   double r = std::fabs(roundTo(std::fabs(double(f)), mant, emin, mode));
@@ -277,7 +278,7 @@ static Act execFp8ToHalves(Ctx &c, const Instr &I, uint32_t m) {
     for (int h = 0; h < 2; ++h) {
       auto v = uint8_t(a[l] >> (8 * h));
       float f = e4 ? e4m3ToF32(v) : e5m2ToF32(v);
-      if (relu && f < 0)
+      if (relu && f == f && std::signbit(f))
         f = 0;
       r |= uint32_t(bf ? f32ToBf16(f) : f32ToF16(f)) << (16 * h);
     }
@@ -286,23 +287,25 @@ static Act execFp8ToHalves(Ctx &c, const Instr &I, uint32_t m) {
   return Act::Next;
 }
 
-/// .rna.tf32: 10 mantissa bits, ties away; the low bits become zero.
+/// tf32: 10 mantissa bits, the low bits become zero. a: 0 ties away, 1 to
+/// even, 2 toward zero; b: 1 relu, 2 satfinite.
 static Act execTf32(Ctx &c, const Instr &I, uint32_t m) {
   const uint32_t *a = c.in<uint32_t>(I.o[1]);
-  bool away = I.a == 0;
+  const uint32_t largest = 0x7f7fe000u;
   KVSIM_EACH(m) {
-    uint32_t b = a[l], r;
-    if ((b & 0x7fffffff) > 0x7f800000u)
-      r = 0x7fffffffu;
-    else if ((b & 0x7f800000u) == 0x7f800000u)
-      r = b;
-    else
-      r = (b + (away ? 0x1000u : 0xfffu + (b >> 13 & 1))) & 0xffffe000u;
-    if (I.a == 2)
-      r = b & 0xffffe000u; // rz
-    if (I.b && r >> 31)
-      r = 0;
-    c.reg<uint32_t>(I.o[0])[l] = r;
+    uint32_t b = a[l], mag = b & 0x7fffffff, r = mag;
+    if (mag > 0x7f800000u) {
+      c.reg<uint32_t>(I.o[0])[l] = 0x7fffffffu;
+      continue;
+    }
+    if (mag != 0x7f800000u) {
+      r += I.a == 0 ? 0x1000u : I.a == 1 ? 0xfffu + (mag >> 13 & 1) : 0u;
+      r &= 0xffffe000u;
+    }
+    if ((I.b & 2) && r > largest)
+      r = largest;
+    r |= b & 0x80000000u;
+    c.reg<uint32_t>(I.o[0])[l] = (I.b & 1) && r >> 31 ? 0 : r;
   }
   return Act::Next;
 }
@@ -414,16 +417,23 @@ static void packedConvert(Decoder &D, Instr &I, CvtExt x) {
     D.needSm(I, 89);
 }
 
-/// Two saturated integers, behind the low half of c for 8-bit results.
+/// Two saturated integers; shorter ones behind the low bits of c.
 static void packIntegers(Decoder &D, Instr &I) {
   if (!D.take("sat"))
     D.error("'cvt.pack' needs .sat");
-  std::string d = D.type(), s = D.type(), c = D.typeOr("");
+  std::string d = D.oneOf({"u2", "s2", "u4", "s4"});
+  int bits = d.empty() ? 0 : d[1] - '0';
+  if (!bits) {
+    d = D.type();
+    bits = typeSize(d) * 8;
+  } else {
+    D.needSm(I, 75);
+  }
+  std::string s = D.type(), c = D.typeOr("");
   bool isSigned = d[0] == 's';
-  int bits = typeSize(d) * 8;
-  if ((bits != 8 && bits != 16) || s != "s32")
+  if (bits > 16 || s != "s32" || (bits < 16) != !c.empty())
     D.error("'cvt.pack' of ." + d + " from ." + s + " is not supported");
-  D.needOps(bits == 8 ? 4 : 3, 4);
+  D.needOps(bits < 16 ? 4 : 3, bits < 16 ? 4 : 3);
   I.a = uint32_t(bits);
   I.b = isSigned;
   I.fn = [](Ctx &c, const Instr &I, uint32_t m) {
@@ -437,7 +447,7 @@ static void packIntegers(Decoder &D, Instr &I) {
       uint32_t x = uint32_t(std::min(std::max(a[l], lo), hi)) & mask;
       uint32_t y = uint32_t(std::min(std::max(b[l], lo), hi)) & mask;
       c.reg<uint32_t>(I.o[0])[l] =
-          bits == 16 ? x << 16 | y : e[l] << 16 | x << 8 | y;
+          bits == 16 ? x << 16 | y : e[l] << 2 * bits | x << bits | y;
     }
     return Act::Next;
   };
@@ -457,6 +467,13 @@ static void decodeCvt(Decoder &D, Instr &I) {
   x.satfinite = D.take("satfinite");
   x.d = D.type();
   x.s = D.type();
+  bool fp8Only = x.d != "bf16x2" && x.s != "bf16x2" && x.d.back() == '2';
+  auto isFp8 = [](const std::string &t) {
+    return t == "e4m3x2" || t == "e5m2x2";
+  };
+  bool plainFp8 = fp8Only && (isFp8(x.d) || isFp8(x.s));
+  if (D.peekMod() == "rs" || (!plainFp8 && (isNarrow(x.d) || isNarrow(x.s))))
+    return narrowConvert(D, I, x.d, x.s, x.relu, x.satfinite);
   x.dFloat = isFp(x.d);
   x.sFloat = isFp(x.s);
   x.dBits = bitsOf(x.d);
@@ -468,7 +485,7 @@ static void decodeCvt(Decoder &D, Instr &I) {
     D.needOps(2, 2);
     I.fn = execTf32;
     I.a = x.mode == Round::Away ? 0 : x.mode == Round::Zero ? 2 : 1;
-    I.b = x.relu;
+    I.b = (x.relu ? 1 : 0) | (x.satfinite ? 2 : 0);
     I.cls = OpClass::Convert;
     D.finish(I, {D.dst(D.op(0), 4)}, {D.src(D.op(1), "f32")});
     return;

@@ -160,12 +160,19 @@ static void setDirected(Instr &I, const std::string &t, int op, Round mode) {
 }
 
 void floatBinary(Decoder &D, Instr &I, const std::string &t, FloatOp op) {
-  if (t != "f32" && t != "f64")
+  if (t != "f32" && t != "f64" && t != "f32x2")
     return halfBinary(D, I, t, op);
   D.needOps(3, 3);
   Round mode = roundMode(D);
   I.b |= D.take("sat") ? 1 : 0;
   I.b |= D.take("ftz") ? 2 : 0;
+  if (t == "f32x2" && op != FloatDiv)
+    return pairArith(D, I, op, int64_t(mode));
+  std::string half = t == "f32" ? D.oneOf({"f16", "bf16"}) : "";
+  if (!half.empty() && (op == FloatAdd || op == FloatSub))
+    return mixedArith(D, I, half, op, int64_t(mode));
+  if (t == "f32x2" || !half.empty())
+    D.error("'" + D.in->op + "' does not accept these types");
   I.cls = t == "f64" ? OpClass::Double : OpClass::Float;
   D.finish(I, {D.dst(D.op(0), typeSize(t))},
            {D.src(D.op(1), t), D.src(D.op(2), t)});
@@ -207,6 +214,11 @@ void floatFma(Decoder &D, Instr &I, bool mad) {
   I.b |= D.take("oob") ? 32 : 0;
   Round mode = roundMode(D);
   std::string t = D.type();
+  if (t == "f32x2")
+    return pairArith(D, I, 4, int64_t(mode));
+  std::string half = t == "f32" ? D.oneOf({"f16", "bf16"}) : "";
+  if (!half.empty())
+    return mixedArith(D, I, half, 4, int64_t(mode));
   if (t != "f32" && t != "f64")
     return halfFma(D, I, t);
   D.needOps(4, 4);

@@ -221,6 +221,10 @@ static T mad24(T a, T b, T c) {
   return T(uint32_t(mul24<Hi>(a, b)) + uint32_t(c));
 }
 
+static int32_t mad24HiSat(int32_t a, int32_t b, int32_t c) {
+  return addSat(mul24<true>(a, b), c);
+}
+
 static void decodeMul24(Decoder &D, Instr &I) {
   bool mad = D.in->op == "mad24";
   bool hi = D.oneOf({"hi", "lo"}) == "hi";
@@ -237,14 +241,18 @@ static void decodeMul24(Decoder &D, Instr &I) {
                 : bin<uint32_t, uint32_t, uint32_t, &mul24<false, uint32_t>>);
     return binaryInt(D, I, t, f);
   }
-  I.fn = s ? (hi ? ExecFn(tern<int32_t, int32_t, int32_t, int32_t,
-                               &mad24<true, int32_t>>)
-                 : tern<int32_t, int32_t, int32_t, int32_t,
-                        &mad24<false, int32_t>>)
-           : (hi ? ExecFn(tern<uint32_t, uint32_t, uint32_t, uint32_t,
-                               &mad24<true, uint32_t>>)
-                 : tern<uint32_t, uint32_t, uint32_t, uint32_t,
-                        &mad24<false, uint32_t>>);
+  bool sat = D.take("sat");
+  if (sat && !(hi && s))
+    D.error("'.sat' of 'mad24' needs .hi and .s32");
+  I.fn = sat ? ExecFn(tern<int32_t, int32_t, int32_t, int32_t, &mad24HiSat>)
+         : s ? (hi ? ExecFn(tern<int32_t, int32_t, int32_t, int32_t,
+                                 &mad24<true, int32_t>>)
+                   : tern<int32_t, int32_t, int32_t, int32_t,
+                          &mad24<false, int32_t>>)
+             : (hi ? ExecFn(tern<uint32_t, uint32_t, uint32_t, uint32_t,
+                                 &mad24<true, uint32_t>>)
+                   : tern<uint32_t, uint32_t, uint32_t, uint32_t,
+                          &mad24<false, uint32_t>>);
   I.cls = OpClass::Int;
   D.finish(I, {D.dst(D.op(0), 4)},
            {D.src(D.op(1), t), D.src(D.op(2), t), D.src(D.op(3), t)});
@@ -264,10 +272,16 @@ static void decodeMinMax(Decoder &D, Instr &I) {
                      max ? bin<int32_t, int32_t, int32_t, &maxRelu>
                          : bin<int32_t, int32_t, int32_t, &minRelu>);
   if (isPacked16(t)) {
-    if (rel)
-      D.error("'.relu' of packed integers is not supported");
     D.needSm(I, 90);
     I.shadow = shadowHalves;
+    if (rel) {
+      if (t != "s16x2")
+        D.error("'.relu' needs .s32 or .s16x2");
+      using P = uint32_t;
+      return binaryInt(D, I, t,
+                       max ? ExecFn(bin<P, P, P, &each16<int16_t, &maxRelu>>)
+                           : bin<P, P, P, &each16<int16_t, &minRelu>>);
+    }
     using S = IntOps<int16_t>;
     using V = IntOps<uint16_t>;
     using W = uint32_t;

@@ -100,6 +100,7 @@ void addWgmma(Table &);
 void addAsync(Table &);
 void addTensor(Table &);
 void addVideo(Table &);
+void addStack(Table &);
 
 } // namespace kvcache::sim::KVSIM_TIER
 

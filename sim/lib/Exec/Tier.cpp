@@ -26,6 +26,7 @@ const Table &table() {
     addAsync(x);
     addTensor(x);
     addVideo(x);
+    addStack(x);
     return x;
   }();
   return t;

@@ -8,14 +8,17 @@
 //===----------------------------------------------------------------------===//
 #include "../Exec/Decoder.h"
 #include "CoverageForms.h"
-#include <map>
+#include <algorithm>
+#include <sstream>
 
 namespace kvcache::sim {
 
 static const char *const kHead =
     ".version 9.0\n.target sm_90a\n.address_size 64\n"
+    ".visible .global .align 16 .b8 g[64];\n"
     ".visible .entry k(.param .u64 x)\n{\n"
-    ".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<300>; .reg .f32 %f<9>;\n"
+    ".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<300>; "
+    ".reg .f32 %f<300>; .reg .b8 %c<9>;\n"
     ".reg .b64 %w<9>; .reg .f64 %d<9>; .reg .b128 %q<9>;\n"
     ".shared .align 1024 .b8 m[1024]; .shared .align 8 .b64 bar;\n"
     ".param .b32 a0; .param .b32 b0;\n";
@@ -40,17 +43,35 @@ static std::string expand(const std::string &s) {
   return out;
 }
 
-static std::string tryForm(const std::string &form) {
+/// "executed" or "refused: why"; `chip` is the least one that has it.
+static std::string tryForm(const std::string &form, std::string &chip) {
   std::string text = std::string(kHead) + expand(form) + ";\nL: ret;\n}\n";
   try {
     auto m = Module::parse(text, "form");
-    static_cast<const ModuleImpl &>(*m).program("k");
+    auto program = static_cast<const ModuleImpl &>(*m).program("k");
+    uint32_t need = 0;
+    for (const auto &code : program->codes)
+      for (const Instr &I : code->instrs)
+        need = std::max(need, I.d & 0x1ffff);
+    chip = need ? "sm_" + std::to_string(need & 0xffff) +
+                      (need & 0x10000 ? "a" : "")
+                : "any";
     return "executed";
   } catch (const std::exception &e) {
     std::string s = e.what();
     size_t c = s.find("error: ");
     return "refused: " + (c == std::string::npos ? s : s.substr(c + 7));
   }
+}
+
+std::string coverageOf(const std::string &forms) {
+  std::istringstream in(forms);
+  std::string out, line;
+  while (std::getline(in, line)) {
+    std::string chip = "-", state = tryForm(line, chip);
+    out += line + "\t" + chip + "\t" + state + "\n";
+  }
+  return out;
 }
 
 std::string coverageTable() {
@@ -63,8 +84,9 @@ std::string coverageTable() {
       for (size_t p; (p = form.find('$')) != std::string::npos;)
         form.replace(p, 1, types);
       std::string op = form.substr(0, form.find(' '));
+      std::string chip;
       out += "| `" + op + "` | " + (types.empty() ? "-" : types) + " | " +
-             tryForm(form) + " |\n";
+             tryForm(form, chip) + " |\n";
     }
   return out;
 }

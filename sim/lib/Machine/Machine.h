@@ -63,6 +63,8 @@ struct Frame {
       nullptr; ///< per 64 bytes: 0 defined, 1 see shadow, 2 undefined
   uint8_t *params = nullptr, *paramUndef = nullptr; ///< lane-major
   uint32_t localBase = 0;
+  /// Of alloca, per lane; ~0: nothing allocated yet.
+  std::array<uint32_t, 32> stackTop;
   int depth = 0;
   const Instr *callSite = nullptr;
   size_t mapBytes = 0, touched = 0;

@@ -158,6 +158,8 @@ ModuleImpl::program(const std::string &entry) const {
     p->localBytes += code->localBytes;
   if (calls && p->localBytes)
     p->localBytes = std::max<int64_t>(p->localBytes * 16, 16384);
+  if (p->dynamicStack)
+    p->localBytes += 65536;
   p->localBytes = std::min<int64_t>(p->localBytes, 512 * 1024);
   slot = p;
   return slot;

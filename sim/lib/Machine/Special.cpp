@@ -76,6 +76,21 @@ int specialKind(const std::string &name, int &axis) {
                {"%envreg1", GridSpaceHigh, false},
                {"%envreg2", GridSpaceLow, false},
                {"%current_graph_exec", Zero, false}};
+  // Performance monitors and what a driver may leave for a kernel read as zero.
+  auto numbered = [&](const std::string &prefix, int count,
+                      const std::string &suffix) {
+    for (int i = 0; i < count; ++i)
+      if (name == prefix + std::to_string(i) + suffix)
+        return true;
+    return false;
+  };
+  if (numbered("%pm", 8, "") || numbered("%pm", 8, "_64") ||
+      numbered("%reserved_smem_offset_", 2, "") ||
+      (numbered("%envreg", 32, "") && name != "%envreg1" &&
+       name != "%envreg2")) {
+    axis = 0;
+    return Zero;
+  }
   size_t dot = name.find('.');
   std::string base = name.substr(0, dot);
   for (const auto &t : table) {

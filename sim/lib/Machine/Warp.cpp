@@ -70,6 +70,10 @@ Frame *makeFrame(Ctx &c, const Code *code, Frame *parent, uint32_t returnPc) {
   f->returnPc = returnPc;
   f->depth = parent ? parent->depth + 1 : 0;
   f->localBase = parent ? parent->localBase + parent->code->localBytes : 0;
+  if (parent)
+    f->stackTop = parent->stackTop;
+  else
+    f->stackTop.fill(~0u);
   f->refs = 1;
   f->regs = p;
   f->shadow = p + regs;

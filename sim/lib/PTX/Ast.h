@@ -57,6 +57,8 @@ struct Operand {
   Kind kind = None;
   bool negated = false; ///< !%p
   bool single = false;
+  bool minus = false; ///< -%r, of video instructions
+  std::string part;   ///< %r.b0, of video instructions
   int reg = -1;
   int scope = 0;
   int64_t offset = 0;

@@ -226,7 +226,7 @@ Operand Parser::identifier(Token t) {
   if ((o.reg = findReg(t.text, type)) >= 0) {
     o.kind = Operand::Reg;
     if (peek().kind == Token::Dot)
-      fail("component of '" + t.text + "': vector registers are not supported");
+      o.part = next().text;
     return o;
   }
   o.name = t.text;
@@ -299,6 +299,8 @@ Operand Parser::primary(int depth) {
       o.bits = 0 - o.bits;
     else if (o.kind == Operand::Float)
       o.bits ^= o.single ? 0x80000000ull : 1ull << 63;
+    else if (o.kind == Operand::Reg)
+      o.minus = !o.minus;
     else
       fail("'-' needs a literal");
     return o;

@@ -7,7 +7,6 @@
 namespace kvcache::sim {
 
 static constexpr int32_t kMaxFrame = 1 << 28;
-
 static int32_t slotBytes(int size) {
   return size == 0 ? 64 : std::max(64, size * 32);
 }

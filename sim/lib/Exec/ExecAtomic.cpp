@@ -210,7 +210,7 @@ static Act execAtomic128(Ctx &c, const Instr &I, uint32_t m) {
     if (!c.stats->instr.empty())
       countAccess(c, I, g, 16);
   });
-  return polled(c, I);
+  return polled(c, I, addr[std::countr_zero(m)]);
 }
 
 static void decodeAtomic(Decoder &D, Instr &I) {

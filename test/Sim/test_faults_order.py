@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from test_faults import FILL, SMEM, Fault, launch
 
@@ -181,3 +183,22 @@ def test_other_blocks_wait_is_named(tmp_path):
     fault = next(f for f in FAULTS if f.name == "more_blocks_than_the_chip_holds")
     result, _ = launch(tmp_path, fault, False)
     assert "72 of 73 blocks are alive, sm_86 holds no more at once" in result.stderr
+
+
+def test_sixteen_blocks_in_a_cluster(tmp_path):
+    fault = next(f for f in FAULTS if f.name == "distributed_memory_without_barrier")
+    fault = dataclasses.replace(fault, grid="32", options=("--cluster", "16,1,1"))
+    result, _ = launch(tmp_path, fault, True)
+    assert result.code == 0, result.stderr
+    result, _ = launch(tmp_path, fault, False)
+    assert result.violation()[1] == "race"
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "4"])
+def test_deadlock_is_found_by_any_number_of_workers(tmp_path, threads):
+    fault = next(f for f in FAULTS if f.name == "endless_wait")
+    fault = dataclasses.replace(fault, grid="16", options=("--check=none", "--threads", threads))
+    result, line = launch(tmp_path, fault, False)
+    found, kind, text = result.violation()
+    assert (found, kind) == (line, "steps") and "deadlock" in text
+    assert launch(tmp_path, fault, True)[0].code == 0

@@ -111,7 +111,7 @@ struct Launch {
   Dim3 cluster{0, 0, 0}; ///< zero: what the kernel declares, else 1
   int64_t sharedBytes = 0;
   uint32_t checks = CheckAll;
-  uint64_t maxSteps = uint64_t(1) << 31; ///< warp instructions in total
+  uint64_t maxSteps = uint64_t(1) << 30; ///< warp instructions in total
   std::string target;                    ///< empty: the file's
   MmaModel mmaModel = MmaModel::Exact;
   bool flushSubnormals = false; ///< of mma inputs

@@ -100,11 +100,17 @@ void outOfBounds(Ctx &c, const Instr &I, int lane, uint64_t addr,
         " (the block has " + std::to_string(c.grid->sharedTotal) + " bytes)";
   else if (space == MemSpace::Global || space == MemSpace::Generic) {
     // The nearest allocation below helps to see an overrun.
-    const Region *near = nullptr;
-    for (auto &r : c.grid->globals)
-      if (r->base <= a && (!near || r->base > near->base))
+    const Region *near = nullptr, *next = nullptr;
+    for (auto &r : c.grid->globals) { // sorted
+      if (r->base <= a)
         near = r.get();
-    if (near && a - near->base < near->size + (uint64_t(1) << 32))
+      else if (!next)
+        next = r.get();
+    }
+    if (next && next->base - a <= 4096)
+      text +=
+          ": " + std::to_string(next->base - a) + " bytes before " + next->name;
+    else if (near && a - near->base < near->size + (uint64_t(1) << 32))
       text += ": byte " + std::to_string(a - near->base) + " of " + near->name +
               ", which has " + std::to_string(near->size);
     else if (a < 65536)

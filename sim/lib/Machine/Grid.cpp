@@ -153,6 +153,8 @@ public:
   /// nothing else changed.
   bool repeats(uint64_t changes);
   [[noreturn]] void spinsForEver();
+  /// Reports the step limit when it is reached.
+  void checkLimit();
 
 private:
   Ctx context(Block &b) {
@@ -167,7 +169,6 @@ private:
   Ctx context(Block &b, Warp &w);
   [[noreturn]] void deadlock();
   void neverCompletes();
-  void checkLimit();
   uint64_t hash() const;
 
   Grid &grid;
@@ -450,6 +451,7 @@ private:
     }
     stats.starts += kStartSteps * uint64_t(grid.clusterSize);
     active.push_front(std::make_unique<Unit>(grid, u, stats));
+    active.front()->checkLimit(); // blocks that end at once count as well
     sinceStart = 0;
     stats.stuckAt = WorkerStats::kNotStuck;
     return true;

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../../../sim/lib/Exec/Decoder.h"
+#include <algorithm>
 #include <random>
 
 using namespace kvcache::sim;
@@ -186,11 +187,28 @@ static std::string interesting(std::mt19937 &rng, const std::string &old) {
   return words[rng() % std::size(words)];
 }
 
+/// Any instruction that the decoders know.
+static std::string opcode(std::mt19937 &rng) {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> v;
+    for (auto &[name, decode] : activeTable().byName)
+      v.push_back(name);
+    std::sort(v.begin(), v.end());
+    return v;
+  }();
+  return names[rng() % names.size()];
+}
+
 static void mutateLine(std::mt19937 &rng, std::vector<std::string> &lines) {
   std::string &s = lines[rng() % lines.size()];
   auto t = tokens(s);
   if (t.empty())
     return;
+  if (rng() % 10 == 0) { // another instruction on the same operands
+    auto [b, k] = t[s.find('@') != std::string::npos && t.size() > 1 ? 1 : 0];
+    s.replace(b, k, opcode(rng));
+    return;
+  }
   auto [at, n] = t[rng() % t.size()];
   const std::string &other = lines[rng() % lines.size()];
   auto u = tokens(other);

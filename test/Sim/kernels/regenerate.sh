@@ -8,8 +8,10 @@ done
 for f in basic math sync hopper; do
   nvcc -arch=sm_90a -ptx $f.cu -o $f.sm_90a.ptx
 done
-nvcc -arch=sm_80 -lineinfo -ptx faults.cu -o faults.sm_80.ptx
-# Paths of this machine are none either.
-sed -i "s#\"/.*/\([^/]*\)\"#\"\1\"#" faults.sm_80.ptx
+for f in faults faults_grid; do
+  nvcc -arch=sm_80 -lineinfo -ptx $f.cu -o $f.sm_80.ptx
+  # Paths of this machine are none either.
+  sed -i "s#\"/.*/\([^/]*\)\"#\"\1\"#" $f.sm_80.ptx
+done
 # The builder's temporary names are no part of the test data.
 sed -i '/^\/\/ Compiler Build ID/d' ./*.ptx

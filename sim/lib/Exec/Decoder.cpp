@@ -1,5 +1,6 @@
 //===- Decoder.cpp - Modifiers, operands, symbols -------------------------===//
 #include "Decoder.h"
+#include "Chips.h"
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -526,17 +527,6 @@ void Decoder::layoutRegisters() {
   code.localBytes = (code.localBytes + 15) / 16 * 16;
 }
 
-/// Parts and signs of registers are for video instructions.
-void Decoder::checkParts(const Operand &o, bool video) const {
-  if (!video && !o.part.empty())
-    error("component '." + o.part + "' of '" + fn.regs[o.reg].name +
-          "': vector registers are not supported");
-  if (!video && o.minus)
-    error("'-' needs a literal");
-  for (const Operand &e : o.elems)
-    checkParts(e, false);
-}
-
 void Decoder::decodeOne(const PtxInstr &p) {
   in = &p;
   bool video = p.op[0] == 'v' && p.op != "vote";
@@ -546,13 +536,18 @@ void Decoder::decodeOne(const PtxInstr &p) {
   const Table &table = activeTable();
   auto it = table.byName.find(p.op);
   if (it == table.byName.end())
-    error("unknown instruction '" + p.op + "'");
+    error(unsupportedOpcode(p.op)
+              ? "'" + p.op + "': " + unsupportedOpcode(p.op) +
+                    " are not supported"
+              : "unknown instruction '" + p.op + "'");
   Instr I;
   I.line = p.line;
   I.loc = p.loc;
   I.shadow = shadowAny;
   it->second(*this, I);
   done();
+  if (int chip = chipOf(p))
+    needSm(I, chip);
   if (!I.fn) // nothing to execute
     return;
   if (p.pred >= 0) {

@@ -1,6 +1,6 @@
 //===- ExecFloat.cpp - f32 and f64 arithmetic -----------------------------===//
+#include "Approx.h"
 #include "Arith.h"
-#include "Num.h"
 
 namespace kvcache::sim::KVSIM_TIER {
 
@@ -247,13 +247,6 @@ void floatFma(Decoder &D, Instr &I, bool mad) {
     }
 }
 
-void floatDiv(Decoder &D, Instr &I, const std::string &t) {
-  // approx and full are allowed 2 ulp; the exact quotient is within it.
-  if (t == "f32" && (D.take("approx") || D.take("full")))
-    I.imm = 0;
-  floatBinary(D, I, t, FloatDiv);
-}
-
 /// min and max: -0 < +0, one NaN gives the other operand.
 template <class T, bool Max, bool Nan>
 static inline T minmax(T a, T b) {
@@ -492,25 +485,61 @@ static void decodeRoot(Decoder &D, Instr &I) {
            : ftz ? un<F, F, &rsqrt32<true>>
                  : un<F, F, &rsqrt32<false>>;
   if (approx && !d)
-    I.ext = reinterpret_cast<const void *>(I.fn), I.fn = perturbing(I.fn);
+    I.ext = reinterpret_cast<const void *>(I.fn), I.fn = perturbing(I.fn),
+    I.imm = op == "rcp"     ? 0
+            : op == "rsqrt" ? 1
+                            : 2;
 }
 
-/// Executes ext, then moves each result by up to one ulp if asked to.
+/// Executes ext, then, if asked to, moves results within the ISA's limit.
+/// imm: 0 rcp, 1 rsqrt, 2 sqrt, 3 div.full, 4 div.approx.
 static ExecFn perturbing(ExecFn) {
   return [](Ctx &c, const Instr &I, uint32_t m) {
     auto fn = reinterpret_cast<ExecFn>(const_cast<void *>(I.ext));
+    const float *a = c.in<float>(I.o[1]),
+                *b = I.ns > 1 ? c.in<float>(I.o[2]) : a;
+    alignas(64) float x[32], y[32]; // the result may replace an operand
+    std::memcpy(x, a, sizeof x);
+    std::memcpy(y, b, sizeof y);
     fn(c, I, m);
-    if (uint32_t seed = c.grid->launch.perturb) {
-      auto *d = c.reg<uint32_t>(I.o[0]);
-      KVSIM_EACH(m) {
-        uint32_t h = (d[l] ^ seed) * 2654435761u;
-        uint32_t e = d[l] >> 23 & 255;
-        if (e > 1 && e < 254)
-          d[l] += int32_t(h >> 30) - 1 > 1 ? 1 : int32_t(h >> 30) - 1;
+    float *d = c.reg<float>(I.o[0]);
+    bool ftz = I.b & 2;
+    if (I.imm == 4) // the reciprocal of a large divisor is flushed
+      KVSIM_EACH(m) if (std::fabs(y[l]) > 0x1p126f && std::isfinite(y[l])) {
+        d[l] = std::isinf(x[l]) ? canonical(NAN) : d[l] * 0.0f;
       }
+    uint32_t seed = c.grid->launch.perturb;
+    if (!seed)
+      return Act::Next;
+    KVSIM_EACH(m) {
+      double p = ftz ? flush(x[l]) : x[l], q = ftz ? flush(y[l]) : y[l];
+      double v = I.imm == 0   ? 1 / p
+                 : I.imm == 1 ? 1 / std::sqrt(p)
+                 : I.imm == 2 ? std::sqrt(p)
+                              : p / q;
+      if (!std::isfinite(v) || v == 0 || !std::isfinite(d[l]) || d[l] == 0)
+        continue;
+      double limit = I.imm == 0   ? ulpOf(v)
+                     : I.imm == 1 ? std::fabs(v) * 0x1p-23 * 1.0717734625
+                     : I.imm == 2 ? v * 0x1p-23
+                                  : 2 * ulpOf(v);
+      auto r = float(perturbed(v, limit, seed));
+      d[l] = ftz ? flush(r) : r;
     }
     return Act::Next;
   };
+}
+
+void floatDiv(Decoder &D, Instr &I, const std::string &t) {
+  bool approx = D.take("approx"), full = D.take("full");
+  floatBinary(D, I, t, FloatDiv);
+  if (!approx && !full)
+    return;
+  if (t != "f32")
+    D.error("'div." + std::string(full ? "full" : "approx") + "' needs .f32");
+  I.ext = reinterpret_cast<const void *>(I.fn);
+  I.fn = perturbing(I.fn);
+  I.imm = approx ? 4 : 3;
 }
 
 void addFloat(Table &t) {

@@ -88,3 +88,16 @@ def test_copies_of_an_owner_in_an_update_in_place(tmp_path):
         line, kind, _ = run(tmp_path, ptx, "64", args).violation()
         assert kind == "race"
         assert "//!" in ptx.split("\n")[line - 1]
+
+
+def test_address_of_a_local_variable_in_32_bits(tmp_path):
+    """`mov.b32 %r, array`, sums of it, and the way to a generic address."""
+    body = """.local .align 4 .b8 depot[16]; .reg .b32 %SPL;
+    mov.b32 %SPL, depot; add.u32 %r2, %SPL, 4; ld.global.u32 %r3, [%rd4];
+    st.local.b32 [%SPL], %r3; st.local.b32 [%r2], %r1; st.local.b32 [%SPL+8], %r1;
+    cvt.u64.u32 %rd6, %r2; cvta.local.u64 %rd6, %rd6; ld.u32 %r4, [%rd6]; ld.local.b32 %r5, [depot];
+    add.u32 %r4, %r4, %r5; st.global.u32 [%rd5], %r4;"""
+    x = np.arange(64, dtype=np.uint32) * 7
+    r = run(tmp_path, text(body), "64", [In(x), Out(np.zeros_like(x))])
+    assert r.code == 0, r.stderr
+    assert np.array_equal(r.outputs[0], x + np.arange(64, dtype=np.uint32))

@@ -212,11 +212,12 @@ static Act execClock(Ctx &c, const Instr &I, uint32_t mask) {
   return Act::Next;
 }
 
+template <class T>
 static Act execLocalAddress(Ctx &c, const Instr &I, uint32_t mask) {
   uint64_t v = uint64_t(I.imm) + (I.a ? 0 : c.frame->localBase);
   for (int l = 0; l < 32; ++l)
     if (mask >> l & 1)
-      c.reg<uint64_t>(I.o[0])[l] = v;
+      c.reg<T>(I.o[0])[l] = T(v);
   return Act::Next;
 }
 
@@ -332,9 +333,13 @@ Opnd Decoder::srcAny(const Operand &o, const std::string &type) {
       error("unknown name '" + o.name + "'");
     v = int64_t(uint64_t(v) + uint64_t(o.offset));
     if (sp == MemSpace::Local || sp == MemSpace::FParam) {
-      Opnd t = scratch(8);
+      // Compilers with 32-bit local pointers take 32-bit addresses.
+      bool narrow = sp == MemSpace::Local && bytes == 4;
+      if (bytes != 8 && !narrow)
+        error("address of '" + o.name + "' needs a 64-bit type");
+      Opnd t = scratch(bytes);
       Instr I;
-      I.fn = execLocalAddress;
+      I.fn = narrow ? execLocalAddress<uint32_t> : execLocalAddress<uint64_t>;
       I.shadow = shadowNone;
       I.imm = v;
       I.a = sp == MemSpace::FParam;
@@ -342,9 +347,6 @@ Opnd Decoder::srcAny(const Operand &o, const std::string &type) {
         I.imm = int64_t(uint64_t(I.imm) + kFParamWindow);
       finish(I, {t}, {});
       prepend(I);
-      t.sz = uint8_t(bytes);
-      if (bytes != 8)
-        error("address of '" + o.name + "' needs a 64-bit type");
       return t;
     }
     return constant(uint64_t(v), bytes);
@@ -410,7 +412,7 @@ Opnd Decoder::address(const Operand &o, MemSpace &space, int64_t &offset) {
   } else if (sp == MemSpace::Local) {
     Instr I;
     Opnd t = scratch(8);
-    I.fn = execLocalAddress;
+    I.fn = execLocalAddress<uint64_t>;
     I.shadow = shadowNone;
     I.imm = space == MemSpace::Generic ? int64_t(kLocalWindow) : 0;
     finish(I, {t}, {});

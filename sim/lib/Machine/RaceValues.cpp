@@ -143,28 +143,26 @@ static Uses findUses(const Code &code, const Instr &load) {
   return uses;
 }
 
-static const Code *codeOf(Ctx &c, uint32_t id) {
+/// The instruction of this number and its function.
+static std::pair<const Code *, const Instr *> find(Ctx &c, uint32_t id) {
   for (auto &code : *c.grid->codes)
-    if (!code->instrs.empty() && code->instrs.front().id <= id &&
-        id <= code->instrs.back().id)
-      return code.get();
-  return nullptr;
+    for (const Instr &I : code->instrs)
+      if (I.id == id)
+        return {code.get(), &I};
+  return {};
 }
 
-const Instr *raceInstr(Ctx &c, uint32_t id) {
-  const Code *code = codeOf(c, id);
-  return code ? &code->instrs[id - code->instrs.front().id] : nullptr;
-}
+const Instr *raceInstr(Ctx &c, uint32_t id) { return find(c, id).second; }
 
 static const Uses &usesOf(Ctx &c, uint32_t id) {
   if (!c.grid->valueUses)
     c.grid->valueUses = std::make_shared<ValueUses>();
   auto [it, isNew] = c.grid->valueUses->byLoad.try_emplace(id);
   if (isNew) {
-    const Code *code = codeOf(c, id);
+    auto [code, load] = find(c, id);
     it->second.onlyStores = false;
     if (code == c.grid->entry) // a function may return the value
-      it->second = findUses(*code, *raceInstr(c, id));
+      it->second = findUses(*code, *load);
   }
   return it->second;
 }

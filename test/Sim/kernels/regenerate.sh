@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 for f in basic math sync tensor; do
   nvcc -arch=sm_80 -ptx $f.cu -o $f.sm_80.ptx
 done
-for f in basic math sync hopper; do
+for f in basic math sync hopper wgmma; do
   nvcc -arch=sm_90a -ptx $f.cu -o $f.sm_90a.ptx
 done
 for f in faults faults_grid; do

@@ -16,6 +16,7 @@
 #include "mlir/Dialect/Tensor/Transforms/Transforms.h"
 #include "mlir/Dialect/Tosa/IR/TosaOps.h"
 #include "mlir/Dialect/Tosa/Transforms/Passes.h"
+#include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/Passes.h"
@@ -41,6 +42,39 @@ static bool contains(ModuleOp module) {
                    : WalkResult::advance();
       })
       .wasInterrupted();
+}
+
+/// The elements of a constant kept at the end of the file; null when they are
+/// too many to be a mask or have another size than they should.
+static DenseElementsAttr readElements(DenseResourceElementsAttr attr) {
+  constexpr int64_t kMost = 1 << 22;
+  auto type = dyn_cast<RankedTensorType>(attr.getType());
+  AsmResourceBlob *blob = attr.getRawHandle().getBlob();
+  if (!type || !blob || !type.getElementType().isIntOrFloat() ||
+      type.getNumElements() > kMost)
+    return {};
+  ArrayRef<char> data = blob->getData();
+  if (type.getElementType().isInteger(1)) {
+    // One byte each here, unlike in the attribute.
+    if (static_cast<int64_t>(data.size()) != type.getNumElements())
+      return {};
+    SmallVector<bool> bits(data.begin(), data.end());
+    return DenseElementsAttr::get(type, bits);
+  }
+  bool isSplat = false;
+  if (!DenseElementsAttr::isValidRawBuffer(type, data, isSplat))
+    return {};
+  return DenseElementsAttr::getFromRawBuffer(type, data);
+}
+
+/// Masks and slopes that exporters keep apart are read as other constants.
+static void readResources(ModuleOp module) {
+  module.walk([](Operation *op) {
+    for (StringRef name : {"value", "values"})
+      if (auto attr = op->getAttrOfType<DenseResourceElementsAttr>(name))
+        if (DenseElementsAttr elements = readElements(attr))
+          op->setAttr(name, elements);
+  });
 }
 
 /// After StableHLO is gone: one function, linalg on tensors.
@@ -75,6 +109,7 @@ static void buildNormalForm(OpPassManager &pm, ModuleOp module) {
 }
 
 LogicalResult kvcache::import::normalise(ModuleOp module, PipelineRunner run) {
+  readResources(module);
   if (failed(stablehlo::lowerToLinalg(module)))
     return failure();
   return run([&](OpPassManager &pm) { buildNormalForm(pm, module); });

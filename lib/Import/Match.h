@@ -17,6 +17,7 @@ struct MaskTerm {
   bool visibleWhen = true; ///< the condition's value for visible keys
   double fill = 0;
   size_t biasesOutside = 0; ///< how many biases are added after the fill
+  mlir::Type fillType;      ///< in which the graph fills
 };
 
 /// A number added to scaled scores, times `factor`.
@@ -86,6 +87,7 @@ private:
   bool matchNumerator(Cursor e);
   bool matchRowSum(Cursor sum, Cursor numerator);
   bool matchRowMax(Cursor max, unsigned depth = 6);
+  bool isInfinityTest(Cursor condition, Cursor max, bool whenTrue);
   bool matchSinkTerm(Cursor term);
   bool rowElement(const Node &reduce, llvm::function_ref<bool(Cursor)> accept,
                   Cursor &extra);

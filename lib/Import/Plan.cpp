@@ -231,7 +231,7 @@ bool Rewriter::convertBiasToMask(const BiasTerm &bias) {
     double value = *fill * bias.factor;
     if (!std::isinf(value) || value > 0)
       continue;
-    m.masks.push_back({node.operands[0], i == 2, value, 0});
+    m.masks.push_back({node.operands[0], i == 2, value, 0, bias.sumType});
     return true;
   }
   return false;
@@ -336,6 +336,13 @@ void Rewriter::planStatic() {
   }
 }
 
+double kvcache::import::absorbing(double value, Type sumType) {
+  auto limit = absorbingLimit(sumType);
+  if (!limit || value > *limit || std::isinf(value))
+    return value;
+  return std::max(value * kAbsorbingFactor, kLowestFloat);
+}
+
 /// Where biases may hide the visible keys of a row, hidden keys with a finite
 /// fill win there: the fill has to stay a number.
 bool Rewriter::planHiddenFill() {
@@ -350,11 +357,11 @@ bool Rewriter::planHiddenFill() {
         (outside && mask.biasesOutside != numBiases))
       return refuse("masks and biases are nested, and a bias may hide all "
                     "keys that a mask leaves");
-  if (first.fill > kMostlyAbsorbing)
+  hiddenFill = absorbing(first.fill, first.fillType);
+  if (*hiddenFill > kMostlyAbsorbing)
     return refuse("masked scores are filled with " +
                   llvm::Twine(std::to_string(first.fill)) +
                   ", and a bias may be lower than that");
-  hiddenFill = first.fill;
   fillAdds = outside;
   return true;
 }

@@ -232,23 +232,21 @@ Value Rewriter::visibleConstant(ImplicitLocOpBuilder &b) {
   return arith::ConstantOp::create(b, DenseElementsAttr::get(type, bits));
 }
 
-/// A sum in a narrow type keeps nothing of an ordinary score beside a number
-/// this low, so that rows of such numbers become means. Made so low that f32
-/// does the same.
-static Value absorbing(ImplicitLocOpBuilder &b, Value bias, Type sumType) {
-  if (!sumType.isF16() && !sumType.isBF16())
+/// `absorbing` of numbers known at run time.
+static Value absorb(ImplicitLocOpBuilder &b, Value bias, Type sumType) {
+  auto limit = absorbingLimit(sumType);
+  if (!limit)
     return bias;
   auto number = [&](double value) -> Value {
     return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
   };
-  double limit = sumType.isF16() ? -8192 : -1024;
-  double lowest = -static_cast<double>(std::numeric_limits<float>::max());
   Value isLow =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OLE, bias, number(limit));
-  Value isFinite =
-      arith::CmpFOp::create(b, arith::CmpFPredicate::OGE, bias, number(lowest));
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OLE, bias, number(*limit));
+  Value isFinite = arith::CmpFOp::create(b, arith::CmpFPredicate::OGE, bias,
+                                         number(kLowestFloat));
   Value lower = arith::MaximumFOp::create(
-      b, arith::MulFOp::create(b, bias, number(0x1p40)), number(lowest));
+      b, arith::MulFOp::create(b, bias, number(kAbsorbingFactor)),
+      number(kLowestFloat));
   return arith::SelectOp::create(b, arith::AndIOp::create(b, isLow, isFinite),
                                  lower, bias);
 }
@@ -314,7 +312,7 @@ Value Rewriter::maskOperand(ImplicitLocOpBuilder &b) {
             x = arith::MulFOp::create(
                 in, x,
                 arith::ConstantOp::create(in, in.getF32FloatAttr(term.factor)));
-          x = absorbing(in, x, term.sumType);
+          x = absorb(in, x, term.sumType);
           sum = sum ? arith::AddFOp::create(in, sum, x).getResult() : x;
         }
         if (staticMask)

@@ -10,9 +10,25 @@
 
 #include "llvm/Support/JSON.h"
 
+#include <limits>
+
 namespace kvcache::import {
 
 using Digits = llvm::SmallVector<VarId, 4>;
+
+/// A sum in a narrow type keeps nothing of an ordinary score beside a number
+/// this low, so that rows of such numbers become means; none for f32.
+inline std::optional<double> absorbingLimit(mlir::Type sumType) {
+  if (sumType && sumType.isF16())
+    return -8192;
+  if (sumType && sumType.isBF16())
+    return -1024;
+  return std::nullopt;
+}
+/// What makes such a number so low that f32 keeps nothing either.
+inline constexpr double kAbsorbingFactor = 0x1p40;
+inline constexpr double kLowestFloat = -std::numeric_limits<float>::max();
+double absorbing(double value, mlir::Type sumType);
 
 /// Decides what the op can say of a match, then builds it.
 class Rewriter {

@@ -81,8 +81,9 @@ bool Matcher::matchSelect(const Node &select, double factor) {
     if (!(value <= kNegligible))
       return refuse("masked scores are filled with " + std::to_string(value) +
                     ", which still has weight");
-    match.masks.push_back(
-        {select.operands[0], i == 2, value, match.biases.size()});
+    match.masks.push_back({select.operands[0], i == 2, value,
+                           match.biases.size(),
+                           select.op->getResult(0).getType()});
     return matchScores(select.operands[i == 2 ? 1 : 2], factor);
   }
   return refuse("masked scores are not filled with one number");

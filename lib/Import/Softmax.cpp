@@ -365,17 +365,44 @@ bool Matcher::matchRowMax(Cursor max, unsigned depth) {
     }
     return fail();
   }
-  // is_finite(max) ? max : 0
-  if (isa<arith::SelectOp>(node.op) && read.number(node.operands[2]) == 0.0) {
-    Node condition = read.resolve(node.operands[0]);
-    if (condition.kind != Kind::Op || !isa<arith::CmpFOp>(condition.op))
-      return fail();
-    Node magnitude = read.resolveNumber(condition.operands[0]);
-    if (magnitude.kind == Kind::Op && isa<math::AbsFOp>(magnitude.op) &&
-        read.same(magnitude.operands[0], node.operands[1]))
-      return matchRowMax(node.operands[1], depth - 1);
-  }
+  // is_finite(max) ? max : 0, or is_inf(max) ? 0 : max.
+  if (isa<arith::SelectOp>(node.op))
+    for (unsigned zero : {1u, 2u})
+      if (Cursor kept = node.operands[3 - zero];
+          read.number(node.operands[zero]) == 0.0 &&
+          isInfinityTest(node.operands[0], kept, zero == 1))
+        return matchRowMax(kept, depth - 1);
   return fail();
+}
+
+/// Whether the condition says that `max` is -inf (or either infinity), or, with
+/// `whenTrue` false, that it is not.
+bool Matcher::isInfinityTest(Cursor condition, Cursor max, bool whenTrue) {
+  using P = arith::CmpFPredicate;
+  Node node = read.resolve(condition);
+  auto compare = node.kind == Kind::Op ? dyn_cast<arith::CmpFOp>(node.op)
+                                       : arith::CmpFOp();
+  if (!compare)
+    return false;
+  P predicate = compare.getPredicate();
+  bool equal = predicate == P::OEQ || predicate == P::UEQ;
+  for (unsigned i : {0u, 1u}) {
+    auto limit = read.number(node.operands[1 - i]);
+    if (!limit || !std::isinf(*limit))
+      continue;
+    Node magnitude = read.resolveNumber(node.operands[i]);
+    bool isAbs = magnitude.kind == Kind::Op && isa<math::AbsFOp>(magnitude.op);
+    Cursor tested = isAbs ? magnitude.operands[0] : node.operands[i];
+    if ((*limit > 0) != isAbs || !read.same(strip(tested), strip(max)))
+      continue;
+    bool unequal = predicate == P::ONE || predicate == P::UNE ||
+                   (isAbs && i == 0 && predicate == P::OLT) ||
+                   (isAbs && i == 1 && predicate == P::OGT) ||
+                   (!isAbs && i == 0 && predicate == P::OGT);
+    if (whenTrue ? equal : unequal)
+      return true;
+  }
+  return false;
 }
 
 /// exp(sink - max), the share of a logit without a key.

@@ -29,9 +29,9 @@ def operands(rows: int, keys: int, dim: int, dtype: type = np.float32) -> list[n
 def biases(rows: int, keys: int, dtype: type = np.float32) -> np.ndarray:
     """[rows, keys]: one row of each of ROWS, the rest ordinary."""
     bias = np.random.default_rng(12).standard_normal((rows, keys))
-    for row, value in enumerate(ROWS):
-        bias[row] += np.maximum(value, np.finfo(dtype).min) if np.isfinite(value) else value
     with np.errstate(over="ignore"):
+        for row, value in enumerate(ROWS):
+            bias[row] += np.maximum(value, np.finfo(dtype).min) if np.isfinite(value) else value
         return bias.astype(dtype)
 
 
@@ -74,7 +74,15 @@ def test_low_rows_in_half_precision() -> None:
     assert compare(text, args, "float16")[0]["fused"]
 
 
-@pytest.mark.parametrize("spelling", ["log_softmax", "negated"])
+def test_half_precision_fill_beside_a_bias() -> None:
+    middle = causal(1).replace("0xFF800000", "-6.5504E+4").replace("%x =", "%y =")
+    text = attention(5, 6, middle + "\n  %x = stablehlo.add %y, %m : S", ", %m: S", dim=4)
+    text = text.replace("0xFF800000", "0xFC00").replace("xf32", "xf16").replace("<f32>", "<f16>")
+    args = [*operands(5, 6, 4, np.float16), biases(5, 6, np.float16)]
+    assert compare(text, args, "float16")[0]["fused"]
+
+
+@pytest.mark.parametrize("spelling", ["log_softmax", "guarded", "negated"])
 def test_spellings_of_the_softmax(spelling: str) -> None:
     text = attention(3, 5, causal(2), dim=4)
     scores, row = "tensor<3x5xf32>", "tensor<3xf32>"
@@ -85,10 +93,20 @@ def test_spellings_of_the_softmax(spelling: str) -> None:
             f"  %logs = stablehlo.broadcast_in_dim %log, dims = [0] : ({row}) -> {scores}\n"
             f"  %lp = stablehlo.subtract %d, %logs : {scores}\n  %p = stablehlo.exponential %lp : {scores}",
         )
+    elif spelling == "guarded":
+        text = text.replace(
+            "  %maxes = stablehlo.broadcast_in_dim %max,",
+            f"  %abs = stablehlo.abs %max : {row}\n"
+            f"  %top = stablehlo.constant dense<0x7F800000> : {row}\n"
+            f"  %none = stablehlo.compare EQ, %abs, %top : ({row}, {row}) -> tensor<3xi1>\n"
+            f"  %zeros = stablehlo.constant dense<0.0> : {row}\n"
+            f"  %safe = stablehlo.select %none, %zeros, %max : tensor<3xi1>, {row}\n"
+            "  %maxes = stablehlo.broadcast_in_dim %safe,",
+        )
     else:
         text = text.replace(
             "  %d = stablehlo.subtract %x, %maxes",
             f"  %low2 = stablehlo.negate %maxes : {scores}\n  %d = stablehlo.add %low2, %x",
         )
-    assert "%lp" in text or "%low2" in text
+    assert any(name in text for name in ("%lp", "%safe", "%low2"))
     assert compare(text, operands(3, 5, 4))[0]["fused"]

@@ -222,8 +222,12 @@ static Value lowerReverse(ImplicitLocOpBuilder &b, ReverseOp op) {
 
 static Value lowerConstant(ImplicitLocOpBuilder &b, ConstantOp op) {
   auto value = dyn_cast<DenseElementsAttr>(op.getValue());
-  if (!value)
+  if (!value) {
+    // Weights kept apart, at the end of the file.
+    if (auto blob = dyn_cast<DenseResourceElementsAttr>(op.getValue()))
+      return arith::ConstantOp::create(b, cast<TypedAttr>(blob));
     return {};
+  }
   Type element = typeOf(op.getOutput()).getElementType();
   if (value.getElementType() != element)
     value = value.bitcast(element);

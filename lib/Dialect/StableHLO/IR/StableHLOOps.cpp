@@ -139,7 +139,7 @@ void ReduceOp::print(OpAsmPrinter &p) {
     p.printRegionArgument(block.getArgument(i));
     p << ", ";
     p.printRegionArgument(block.getArgument(i + half));
-    p << ')' << (i + 1 < half ? " " : "");
+    p << ") ";
   }
   p << ' ';
   p.printRegion(getBody(), /*printEntryBlockArgs=*/false);

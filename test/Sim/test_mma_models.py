@@ -63,7 +63,7 @@ def test_random(tmp_path, chip, form):
     got = numbers(scatter(out, lambda lane: c_coords(m, lane), (m, 8), BITS[d]), d)
     va, vb, vc = numbers(a, at), numbers(b, bt), numbers(c, ct)
     want = [
-        [dot(chip, list(va[i]), list(vb[:, j]), float(vc[i, j]), (at, bt), d, False) for j in range(8)]
+        [dot(chip, va[i].tolist(), vb[:, j].tolist(), float(vc[i, j]), (at, bt), d, False) for j in range(8)]
         for i in range(m)
     ]
     same(got, np.array(want))
@@ -88,7 +88,9 @@ def test_sparse_adds_stored_elements(tmp_path):
     cols = meta.columns(nibbles)
     want = [
         [
-            dot("a100", list(va[i]), list(vb[cols[i], j]), float(vc[i, j]), ("f16", "f16"), "f32", False)
+            dot(
+                "a100", va[i].tolist(), vb[cols[i], j].tolist(), float(vc[i, j]), ("f16", "f16"), "f32", False
+            )
             for j in range(8)
         ]
         for i in range(16)

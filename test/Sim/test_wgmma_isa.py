@@ -214,6 +214,7 @@ def test_h100_model(tmp_path, types):
     va, vb, vc = numbers(case.raw_a, at), numbers(case.raw_b, bt), numbers(case.raw_c, d)
     rows = range(0, 64, 5)
     want = [
-        [dot("h100", list(va[i]), list(vb[j]), vc[i, j], (at, bt), d, True) for j in range(8)] for i in rows
+        [dot("h100", va[i].tolist(), vb[j].tolist(), float(vc[i, j]), (at, bt), d, True) for j in range(8)]
+        for i in rows
     ]
     np.testing.assert_array_equal(got[list(rows)], np.array(want))

@@ -382,28 +382,40 @@ static void fragments(MmaExt &x, bool rowA, bool rowB) {
   x.sd = fragmentC(x.m, x.n, elemBits(x.d));
 }
 
-static void decodeMma(Decoder &D, Instr &I) {
-  MmaExt x;
-  x.ordered = D.take("sp::ordered_metadata");
-  x.sparse = x.ordered || D.take("sp");
-  D.take("sync");
-  D.take("aligned");
+static void takeShape(Decoder &D, MmaExt &x) {
   for (const std::string &s : D.in->mods)
     if (parseShape(s, x.m, x.n, x.k)) {
-      D.take(s.c_str());
-      break;
-    } else {
-      x.m = 0;
+      std::string shape = s;
+      D.take(shape.c_str());
+      return;
     }
-  if (x.m == 0)
-    D.error("'mma' needs a shape");
-  bool rowA = true, rowB = false;
-  takeLayouts(D, rowA, rowB);
+  D.error("'mma' needs a shape");
+}
+
+/// Whether the ISA has these types together; `types` are of d, a, b and c.
+static bool typesExist(const MmaExt &x) {
+  bool fp8 = x.a == Elem::E4M3 || x.a == Elem::E5M2;
+  if (x.a == Elem::F64)
+    return x.b == x.a && x.c == x.a && x.d == x.a;
+  if (isIntElem(x.a))
+    return isIntElem(x.b) && elemBits(x.a) == elemBits(x.b) &&
+           x.c == Elem::S32 && x.d == Elem::S32;
+  if (x.satfinite || x.andPopc)
+    return false;
+  if (fp8 ? x.b != Elem::E4M3 && x.b != Elem::E5M2 : x.b != x.a)
+    return false;
+  bool f16 = x.a == Elem::F16 || fp8;
+  auto acc = [&](Elem e) { return e == Elem::F32 || (f16 && e == Elem::F16); };
+  // Only m8n8k4 takes f16 accumulators to f32 results.
+  bool widens = x.m == 8 && x.c == Elem::F16;
+  return acc(x.c) && acc(x.d) && (x.c == x.d || widens);
+}
+
+static void takeTypes(Decoder &D, MmaExt &x) {
   x.satfinite = D.take("satfinite");
-  bool isXor = D.take("xor");
+  D.take("xor");
   x.andPopc = D.take("and");
   D.take("popc");
-  (void)isXor;
   std::vector<std::string> types;
   while (!D.peekMod().empty()) {
     std::string t = D.peekMod();
@@ -422,56 +434,67 @@ static void decodeMma(Decoder &D, Instr &I) {
     D.error("'mma' has no shape m" + std::to_string(x.m) + "n" +
             std::to_string(x.n) + "k" + std::to_string(x.k) + " for ." +
             types[1]);
-  bool intAcc = isIntElem(x.a);
-  bool okAcc = x.a == Elem::F64 ? x.c == Elem::F64 && x.d == Elem::F64
-               : intAcc         ? x.c == Elem::S32 && x.d == Elem::S32
-                                : (x.c == Elem::F32 || x.c == Elem::F16) &&
-                                      (x.d == Elem::F32 || x.d == Elem::F16);
-  if (!okAcc || elemBits(x.a) != elemBits(x.b))
+  if (!typesExist(x))
     D.error("'mma' does not accept these types together");
-  int bits = elemBits(x.a);
+}
+
+static int registerCount(const std::vector<Slot> &slots) {
+  int n = 0;
+  for (const Slot &v : slots)
+    n = std::max<int>(n, v.reg + 1);
+  return n;
+}
+
+/// f of each of the n registers of an operand.
+template <class F>
+static void eachRegister(Decoder &D, const Operand &o, int n, F f) {
+  bool vec = o.kind == Operand::Vec;
+  if (vec ? int(o.elems.size()) != n : n != 1)
+    D.error("expected " + std::to_string(n) + " registers in braces" +
+            (vec ? ", got " + std::to_string(o.elems.size()) : ""));
+  if (!vec)
+    return f(o);
+  for (const Operand &e : o.elems)
+    f(e);
+}
+
+static void decodeMma(Decoder &D, Instr &I) {
+  MmaExt x;
+  x.ordered = D.take("sp::ordered_metadata");
+  x.sparse = x.ordered || D.take("sp");
+  D.take("sync");
+  D.take("aligned");
+  takeShape(D, x);
+  bool rowA = true, rowB = false;
+  takeLayouts(D, rowA, rowB);
+  takeTypes(D, x);
   x.kA = x.sparse ? x.k / 2 : x.k;
   x.batch = x.m == 8 && x.a == Elem::F16 ? 4 : 1;
   if (x.batch == 1 && !(rowA && !rowB))
     D.error("'mma' needs .row.col");
   fragments(x, rowA, rowB);
-  auto regs = [](const std::vector<Slot> &s) {
-    int n = 0;
-    for (const Slot &v : s)
-      n = std::max<int>(n, v.reg + 1);
-    return n;
-  };
-  x.nA = regs(x.sa);
-  x.nB = regs(x.sb);
-  x.nC = regs(x.sc);
-  x.nD = regs(x.sd);
+  x.nA = registerCount(x.sa);
+  x.nB = registerCount(x.sb);
+  x.nC = registerCount(x.sc);
+  x.nD = registerCount(x.sd);
   D.needOps(x.sparse ? 6 : 4, x.sparse ? 6 : 4);
   std::vector<Opnd> ds, ss;
-  int bytes = x.a == Elem::F64 ? 8 : 4;
-  std::string type = x.a == Elem::F64 ? "f64" : "b32";
-  auto list = [&](const Operand &o, int n, auto f) {
-    if (o.kind != Operand::Vec) {
-      if (n != 1)
-        D.error("expected " + std::to_string(n) + " registers in braces");
-      f(o);
-      return;
-    }
-    if (int(o.elems.size()) != n)
-      D.error("expected " + std::to_string(n) + " registers in braces, got " +
-              std::to_string(o.elems.size()));
-    for (const Operand &e : o.elems)
-      f(e);
+  bool wide = x.a == Elem::F64;
+  auto source = [&](const Operand &e) {
+    ss.push_back(D.src(e, wide ? "f64" : "b32"));
   };
-  list(D.op(0), x.nD, [&](const Operand &e) { ds.push_back(D.dst(e, bytes)); });
-  list(D.op(1), x.nA, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
-  list(D.op(2), x.nB, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
-  list(D.op(3), x.nC, [&](const Operand &e) { ss.push_back(D.src(e, type)); });
+  eachRegister(D, D.op(0), x.nD,
+               [&](const Operand &e) { ds.push_back(D.dst(e, wide ? 8 : 4)); });
+  eachRegister(D, D.op(1), x.nA, source);
+  eachRegister(D, D.op(2), x.nB, source);
+  eachRegister(D, D.op(3), x.nC, source);
   if (x.sparse) {
     ss.push_back(D.src(D.op(4), "b32"));
     x.selector = int(D.literal(D.op(5)));
-    if (x.selector < 0 || x.selector >= sparseSelectors(x.kA, bits))
+    int count = sparseSelectors(x.kA, elemBits(x.a));
+    if (x.selector < 0 || x.selector >= count)
       D.error("the sparsity selector of this shape is 0 to " +
-              std::to_string(sparseSelectors(x.kA, bits) - 1));
+              std::to_string(count - 1));
   }
   mmaTarget(D, I, x);
   finishMma(D, I, std::move(x), ds, ss);

@@ -251,7 +251,7 @@ void floatFma(Decoder &D, Instr &I, bool mad) {
 template <class T, bool Max, bool Nan>
 static inline T minmax(T a, T b) {
   using U = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
-  bool an = a != a, bn = b != b;
+  bool an = __builtin_isnan(a), bn = __builtin_isnan(b);
   bool less = a < b || (a == b && bitcast<U>(a) < bitcast<U>(b));
   T r = (less != Max) ? a : b;
   r = an ? b : bn ? a : r;

@@ -100,6 +100,23 @@ void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
   buildLowerToLLVMPipeline(pm);
 }
 
+void kvcache::buildRunOnDevicePipeline(OpPassManager &pm, StringRef target,
+                                       DeviceKernels kernels) {
+  import::ImportPassOptions import;
+  import.fuse = true;
+  pm.addPass(import::createImportPass(import));
+  pm.addPass(createVerifyLinearPass());
+  pm.addPass(createInlinerPass());
+  pm.addPass(createSymbolDCEPass());
+  AssignLayoutPassOptions layout;
+  layout.target = target.str();
+  pm.addPass(createAssignLayoutPass(layout));
+  buildFusePipeline(pm);
+  pm.addPass(createMaterializeOnDevicePass(std::move(kernels)));
+  buildToReferencePipeline(pm);
+  buildLowerToLLVMPipeline(pm);
+}
+
 void kvcache::registerCpuPipelines() {
   PassPipelineRegistration<>("kvcache-to-reference",
                              "lower every kvcache op to plain loops",

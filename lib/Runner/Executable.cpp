@@ -69,7 +69,7 @@ static std::vector<size_t> resultOffsets(llvm::Module &module, StringRef entry,
 
 llvm::Expected<std::unique_ptr<Executable>>
 Executable::create(ModuleOp module, StringRef entry, FunctionType type,
-                   CpuTier tier) {
+                   CpuTier tier, x86::JitSymbols symbols) {
   registerBuiltinDialectTranslation(*module.getContext());
   registerLLVMDialectTranslation(*module.getContext());
   auto context = std::make_unique<llvm::LLVMContext>();
@@ -100,8 +100,10 @@ Executable::create(ModuleOp module, StringRef entry, FunctionType type,
     made->inputs.push_back(slot(t));
   for (Type t : type.getResults())
     made->outputs.push_back(slot(t));
+  SmallVector<std::pair<StringRef, void *>> all(RunMemory::symbols());
+  llvm::append_range(all, symbols);
   auto jit = x86::Jit::create(std::move(context), std::move(llvmModule), tier,
-                              2, false, RunMemory::symbols());
+                              2, false, all);
   if (!jit)
     return jit.takeError();
   made->jit = std::move(*jit);

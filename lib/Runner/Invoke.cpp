@@ -28,8 +28,9 @@ static void freeResults(ArrayRef<RunResult> results) {
 llvm::Expected<std::vector<NpyArray>>
 kvcache::invoke(ModuleOp module, StringRef entry, FunctionType type,
                 std::vector<NpyArray> arrays, CpuTier tier,
-                llvm::MutableArrayRef<CallTime> times) {
-  auto executable = Executable::create(module, entry, type, tier);
+                llvm::MutableArrayRef<CallTime> times,
+                x86::JitSymbols symbols) {
+  auto executable = Executable::create(module, entry, type, tier, symbols);
   if (!executable)
     return executable.takeError();
   // Arrays of files have no alignment; kernels are fastest with one.

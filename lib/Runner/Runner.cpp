@@ -6,6 +6,8 @@
 #include "kvcache/Runner/Invoke.h"
 #include "kvcache/Target/X86/ParallelFor.h"
 
+#include "SimKernels.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
@@ -115,9 +117,15 @@ static void printTimes(llvm::MutableArrayRef<CallTime> times) {
 
 llvm::Error kvcache::run(const RunOptions &options,
                          const DialectRegistry &registry) {
-  if (options.device != "cpu")
-    return llvm::createStringError("device '" + options.device +
-                                   "' cannot run here, expected 'cpu'");
+  SimKernels simulator;
+  bool simulated = options.device != "cpu";
+  if (simulated)
+    if (llvm::Error error = simulator.open(options.device))
+      return error;
+  if (simulated && !options.fuse)
+    return llvm::createStringError(
+        "--no-fuse runs the reference, which no kernel of device '" +
+        options.device + "' is part of");
   auto tier = x86::hostTier();
   if (!tier)
     return tier.takeError();
@@ -146,14 +154,28 @@ llvm::Error kvcache::run(const RunOptions &options,
   function->setPublic();
   PassManager pm(&context);
   pm.addPass(createSymbolDCEPass());
-  buildRunOnCpuPipeline(pm, options.fuse);
+  if (simulated)
+    buildRunOnDevicePipeline(
+        pm, simulator.target(),
+        [&](const KernelSpec &spec) { return simulator.get(spec); });
+  else
+    buildRunOnCpuPipeline(pm, options.fuse);
   if (failed(pm.run(*module)))
     return llvm::createStringError(options.file + " was not compiled");
+  if (simulated && simulator.empty())
+    return llvm::createStringError(
+        "'" + options.entry +
+        "' has no attention on a cache of ours, so "
+        "nothing of it runs on device '" +
+        options.device +
+        "': make the cache with kvcache.view, or use --device=cpu");
   std::vector<CallTime> times(options.repeat);
-  auto results =
-      invoke(*module, options.entry, type, std::move(*arrays), *tier, times);
+  auto results = invoke(*module, options.entry, type, std::move(*arrays), *tier,
+                        times, SimKernels::symbols());
   if (!results)
     return results.takeError();
+  if (!simulator.message().empty())
+    return llvm::createStringError(simulator.message());
   if (!times.empty())
     printTimes(times);
   for (auto [path, array] : llvm::zip(options.outs, *results))

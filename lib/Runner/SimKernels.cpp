@@ -10,7 +10,8 @@ llvm::Error SimKernels::open(llvm::StringRef device) {
   llvm::StringRef rest = device;
   auto refuse = [&](const llvm::Twine &why) {
     return llvm::createStringError("device '" + device + "' cannot run here" +
-                                   why + ": expected 'cpu' or 'sim:sm_80' (or "
+                                   why +
+                                   ": expected 'cpu' or 'sim:sm_80' (or "
                                    "another GPU target)");
   };
   if (!rest.consume_front("sim:"))
@@ -40,8 +41,8 @@ Expected<DeviceKernel> SimKernels::get(const KernelSpec &spec) {
   kernel->owner = this;
   kernel->gpu = std::move(std::get<GpuKernel>(made));
   try {
-    kernel->module = sim::Module::parse(kernel->gpu.ptx,
-                                        std::string(info->name) + ".ptx");
+    kernel->module =
+        sim::Module::parse(kernel->gpu.ptx, std::string(info->name) + ".ptx");
   } catch (const std::exception &e) {
     return FormatError{e.what()};
   }
@@ -113,9 +114,9 @@ static std::string runAttend(const SimKernels::Kernel &k, KvAttendArgs a,
   a.workspace = workspace.data();
   std::vector<size_t> bytes =
       fieldBytes(spec, a, seqs, sealedBytes, openBytes, workspace.size());
-  const Launch &launch = *std::find_if(
-      k.gpu.launches.begin(), k.gpu.launches.end(),
-      [](const Launch &l) { return l.entry == "attend"; });
+  const Launch &launch =
+      *std::find_if(k.gpu.launches.begin(), k.gpu.launches.end(),
+                    [](const Launch &l) { return l.entry == "attend"; });
   const auto *fields = reinterpret_cast<const int64_t *>(&a);
   std::vector<sim::Buffer> buffers;
   std::vector<sim::Arg> args;
@@ -142,8 +143,8 @@ static std::string runAttend(const SimKernels::Kernel &k, KvAttendArgs a,
   sim::Result result = sim::runKernel(*k.module, run, buffers, args);
   if (!result.violation)
     return "";
-  return std::string(k.gpu.target->name) + ".ptx:" +
-         std::to_string(result.violation->line) +
+  return std::string(k.gpu.target->name) +
+         ".ptx:" + std::to_string(result.violation->line) +
          ": violation: " + result.violation->message;
 }
 

@@ -32,8 +32,10 @@ int main(int argc, char **argv) {
                            cl::value_desc("out.npy,lse.npy"),
                            cl::desc("one file per result"));
   cl::opt<std::string> device("device", cl::init("cpu"), cl::cat(category),
-                              cl::value_desc("cpu"),
-                              cl::desc("where to run (default: cpu)"));
+                              cl::value_desc("cpu|sim:sm_80"),
+                              cl::desc("where attention runs: this machine "
+                                       "(default), or as PTX in the "
+                                       "simulator"));
   cl::opt<bool> noFuse("no-fuse", cl::cat(category),
                        cl::desc("run the reference, op by op"));
   cl::opt<unsigned> repeat(

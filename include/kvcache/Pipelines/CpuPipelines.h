@@ -6,6 +6,7 @@
 #ifndef KVCACHE_PIPELINES_CPUPIPELINES_H
 #define KVCACHE_PIPELINES_CPUPIPELINES_H
 
+#include "kvcache/Conversion/Materialize/Materialize.h"
 #include <memory>
 
 namespace mlir {
@@ -28,6 +29,11 @@ void buildToCpuPipeline(mlir::OpPassManager &pm);
 
 /// What kv-run does: the reference, or the fused kernels, to the LLVM dialect.
 void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);
+
+/// The same with attention on caches run by a device: caches get the page image
+/// of `target`, see createMaterializeOnDevicePass.
+void buildRunOnDevicePipeline(mlir::OpPassManager &pm, llvm::StringRef target,
+                              DeviceKernels kernels);
 
 /// Registers the pipelines under their names.
 void registerCpuPipelines();

@@ -40,7 +40,7 @@ public:
   /// the type `type` before lowering.
   static llvm::Expected<std::unique_ptr<Executable>>
   create(mlir::ModuleOp module, llvm::StringRef entry, mlir::FunctionType type,
-         CpuTier tier);
+         CpuTier tier, x86::JitSymbols symbols = {});
 
   /// Calls it. Arguments fit the type (checked by the caller) and lie in
   /// memory of theirs while the call runs; they are not changed. Calls from

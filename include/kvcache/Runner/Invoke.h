@@ -27,7 +27,8 @@ struct CallTime {
 llvm::Expected<std::vector<NpyArray>>
 invoke(mlir::ModuleOp module, llvm::StringRef entry, mlir::FunctionType type,
        std::vector<NpyArray> arrays, CpuTier tier,
-       llvm::MutableArrayRef<CallTime> times = {});
+       llvm::MutableArrayRef<CallTime> times = {},
+       x86::JitSymbols symbols = {});
 
 } // namespace kvcache
 

@@ -315,6 +315,17 @@ Values AttendCall::run() {
   Value attendItems =
       e.mul(e.mul(count, e.index(spec.kvHeads * chunks)), maxSplits);
   Value zero = i64(e.index(0));
+  if (kernel.device) {
+    auto bytes = [&](int which) {
+      return i64(e.dim(source.parts.pools[size_t(which)], 0));
+    };
+    Value handle =
+        arith::ConstantOp::create(e, e.getI64IntegerAttr(kernel.device));
+    func::CallOp::create(
+        e, kernel.attend, i32,
+        ValueRange{args, i64(attendItems), bytes(0), bytes(1), handle});
+    return readBack(tensorOf(e, out), tensorOf(e, lse));
+  }
   func::CallOp::create(e, kernel.attend, i32,
                        ValueRange{args, zero, i64(attendItems)});
   func::CallOp::create(

@@ -8,6 +8,7 @@
 
 #include "kvcache/Conversion/KVCacheToReference/Source.h"
 #include "kvcache/Dialect/KVTile/IR/KVTile.h"
+#include "kvcache/Format/Image.h"
 #include "kvcache/Kernel/KernelSpec.h"
 
 namespace kvcache {
@@ -17,6 +18,7 @@ struct GeneratedKernel {
   KernelSpec spec;
   std::string attend, merge; ///< symbols
   int64_t qPack = 0, splitTokens = 0;
+  int64_t device = 0; ///< handle of a device's kernel; 0: code of this module
 };
 
 /// A kernel on arrays that was added to the module.
@@ -38,6 +40,7 @@ Values callArrayAttend(Emitter &e, AttentionOp op, Source &source,
 struct StorageSymbols {
   KernelSpec spec;
   std::string append, seal;
+  ImageFamily family = ImageFamily::X86_64;
 };
 /// Whether the storage kernels can serve: they know one page list for all
 /// heads.

@@ -35,7 +35,8 @@ namespace {
 /// The kernels of one program.
 class Kernels {
 public:
-  Kernels(ModuleOp module, CpuTier tier) : module(module), tier(tier) {}
+  Kernels(ModuleOp module, CpuTier tier, const DeviceKernels &device)
+      : module(module), tier(tier), device(device) {}
 
   /// The kernel of a spec, generated on first use.
   FailureOr<GeneratedKernel> get(Location loc, const KernelSpec &spec);
@@ -43,11 +44,14 @@ public:
   FailureOr<GeneratedArrayKernel> get(Location loc, tile::ArraysAttr spec,
                                       int64_t columns);
   /// The storage kernels of a cache's spec, likewise.
-  FailureOr<StorageSymbols> storage(const KernelSpec &spec);
+  FailureOr<StorageSymbols> storage(const KernelSpec &spec, CacheType type);
 
 private:
+  FailureOr<GeneratedKernel> onDevice(Location loc, const KernelSpec &spec);
+
   ModuleOp module;
   CpuTier tier;
+  const DeviceKernels &device;
   std::vector<GeneratedKernel> kernels;
   std::vector<GeneratedArrayKernel> arrayKernels;
   std::vector<StorageSymbols> storages;
@@ -79,10 +83,32 @@ static LogicalResult moveFunctions(ModuleOp from, ModuleOp to,
   return success();
 }
 
+/// Declares what runs the kernels of a device.
+FailureOr<GeneratedKernel> Kernels::onDevice(Location loc,
+                                             const KernelSpec &spec) {
+  Expected<DeviceKernel> made = device(spec);
+  if (auto *error = std::get_if<FormatError>(&made))
+    return emitError(loc, error->message), failure();
+  const DeviceKernel &known = std::get<DeviceKernel>(made);
+  if (!module.lookupSymbol(kDeviceAttend)) {
+    OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+    Type ptr = LLVM::LLVMPointerType::get(b.getContext()), i64 = b.getI64Type();
+    auto function = func::FuncOp::create(
+        b, loc, kDeviceAttend,
+        b.getFunctionType({ptr, i64, i64, i64, i64}, b.getI32Type()));
+    function.setPrivate();
+  }
+  kernels.push_back(
+      {spec, kDeviceAttend, "", known.qPack, known.splitTokens, known.handle});
+  return kernels.back();
+}
+
 FailureOr<GeneratedKernel> Kernels::get(Location loc, const KernelSpec &spec) {
   for (const GeneratedKernel &kernel : kernels)
     if (kernel.spec == spec)
       return kernel;
+  if (device)
+    return onDevice(loc, spec);
   const TargetInfo &target =
       *std::get<const TargetInfo *>(findTarget("x86-64"));
   auto schedule = chooseSchedule(loc, spec, target, tier);
@@ -119,11 +145,15 @@ Kernels::get(Location loc, tile::ArraysAttr spec, int64_t columns) {
   return arrayKernels.back();
 }
 
-FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec) {
-  for (const StorageSymbols &known : storages)
-    if (known.spec == spec)
-      return known;
+FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec,
+                                           CacheType type) {
   StorageTarget target;
+  if (ImageAttr image = type.getImage())
+    if (auto family = parseImageFamily(image.getFamily()))
+      target.family = *family;
+  for (const StorageSymbols &known : storages)
+    if (known.spec == spec && known.family == target.family)
+      return known;
   target.nativeF16 = target.nativeFma = tier != CpuTier::V2;
   target.prefix = "kvcache_storage_" + std::to_string(storages.size()) + "_";
   if (failed(buildStorageKernels(module, spec, target)))
@@ -135,7 +165,8 @@ FailureOr<StorageSymbols> Kernels::storage(const KernelSpec &spec) {
     function.setPrivate();
     function.setNoInline(true);
   }
-  storages.push_back({spec, target.prefix + "append", target.prefix + "seal"});
+  storages.push_back(
+      {spec, target.prefix + "append", target.prefix + "seal", target.family});
   return storages.back();
 }
 
@@ -148,9 +179,15 @@ static FailureOr<KernelSpec> specOrReason(AttentionOp op, std::string &why) {
   return getKernelSpec(op);
 }
 
+static constexpr const char *kOwnPagesOnly =
+    "the device's kernels read our own pages with one list per sequence, not ";
+
 namespace {
 struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
   using KVCacheMaterializePassBase::KVCacheMaterializePassBase;
+  explicit Materialize(DeviceKernels device) : device(std::move(device)) {}
+
+  DeviceKernels device;
 
   FailureOr<CpuTier> tier() {
     if (!cpu.empty()) {
@@ -171,17 +208,21 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
     FailureOr<CpuTier> wanted = tier();
     if (failed(wanted))
       return signalPassFailure();
-    Kernels kernels(getOperation(), *wanted);
+    Kernels kernels(getOperation(), *wanted, device);
     LoweringOptions options;
     options.onlyCaches = true;
     options.attention = [&](Emitter &e, AttentionOp op,
                             Source &source) -> FailureOr<Values> {
       std::string why;
       FailureOr<KernelSpec> spec = specOrReason(op, why);
+      if (device && failed(spec))
+        return op.emitError("no kernel of the device computes this: ") << why;
       if (failed(spec)) {
         op.emitWarning("runs as plain loops: ") << why;
         return lowerAttention(e, op, source);
       }
+      if (device && op.getCache().getType().getExternal())
+        return op.emitError(kOwnPagesOnly) << "an external layout";
       if (op.getCache().getType().getExternal())
         return attendExternal(e, op, source, *spec);
       auto kernel = kernels.get(op.getLoc(), *spec);
@@ -191,6 +232,8 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
     };
     options.arrays = [&](Emitter &e, AttentionOp op,
                          Source &source) -> FailureOr<Values> {
+      if (device)
+        return op.emitError(kOwnPagesOnly) << "plain tensors";
       tile::ArraysAttr spec = arraysSpecOf(op);
       if (!spec)
         return Values(); // plain loops
@@ -203,7 +246,7 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
                        PagedSource &source) -> FailureOr<StorageSymbols> {
       auto spec = getCacheSpec(op, source.parts.type);
       return failed(spec) ? FailureOr<StorageSymbols>()
-                          : kernels.storage(*spec);
+                          : kernels.storage(*spec, source.parts.type);
     };
     options.append = [&](Emitter &e, AppendOp op,
                          PagedSource &source) -> FailureOr<CacheParts> {
@@ -216,6 +259,8 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
     };
     options.seal = [&](Emitter &e, SealOp op,
                        PagedSource &source) -> FailureOr<CacheParts> {
+      if (device && !hasOneList(source))
+        return op.emitError(kOwnPagesOnly) << "one page list per head";
       if (!hasOneList(source))
         return lowerSeal(e, op, source);
       auto symbols = storage(op, source);
@@ -228,3 +273,8 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
   }
 };
 } // namespace
+
+std::unique_ptr<Pass>
+kvcache::createMaterializeOnDevicePass(DeviceKernels kernels) {
+  return std::make_unique<Materialize>(std::move(kernels));
+}

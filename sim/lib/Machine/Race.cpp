@@ -39,9 +39,18 @@ using Cell = RaceCell;
 /// A chain this long is searched for the same reader's earlier entries.
 static constexpr uint32_t kCompactLength = 64;
 
+/// Where chains of one reader are found again, as a node's child is. The race
+/// check has one worker, so this needs no lock.
+static RaceReaders *&rootOf(const Slot &s) {
+  static thread_local RaceReaders *roots[256] = {};
+  return roots[(s.id * 33 + s.warp) % 256];
+}
+
 void ReaderChain::drop(RaceReaders *r) {
   while (r && --r->refs == 0) {
     RaceReaders *older = r->older;
+    if (!older && rootOf(r->slot) == r)
+      rootOf(r->slot) = nullptr;
     if (older && older->child == r)
       older->child = nullptr;
     delete r;
@@ -54,17 +63,17 @@ static bool sameReader(const Slot &a, const Slot &b) {
 }
 
 RaceReaders *ReaderChain::push(RaceReaders *onto, const Slot &s) {
-  if (onto && onto->child && sameReader(onto->child->slot, s) &&
-      onto->child->slot.clock == s.clock && onto->child->slot.sync == s.sync &&
-      onto->child->slot.id == s.id)
-    return onto->child;
+  RaceReaders *&known = onto ? onto->child : rootOf(s);
+  if (known && sameReader(known->slot, s) && known->slot.clock == s.clock &&
+      known->slot.sync == s.sync && known->slot.id == s.id)
+    return known;
   auto *r = new RaceReaders;
   r->slot = s;
   r->older = onto;
+  known = r;
   if (onto) {
     r->length = onto->length + 1;
     ++onto->refs;
-    onto->child = r;
   }
   return r;
 }

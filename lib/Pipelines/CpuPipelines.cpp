@@ -20,7 +20,8 @@
 
 using namespace mlir;
 
-void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
+void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm,
+                                       bool resultsAsArguments) {
   // Arithmetic on whole tensors becomes linalg, which bufferises.
   pm.addNestedPass<func::FuncOp>(createConvertElementwiseToLinalgPass());
   bufferization::OneShotBufferizePassOptions bufferize;
@@ -32,6 +33,13 @@ void kvcache::buildLowerToLLVMPipeline(OpPassManager &pm) {
   bufferize.bufferAlignment = 128; // what kernels expect of pools
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   pm.addPass(createCanonicalizerPass());
+  if (resultsAsArguments) {
+    bufferization::BufferResultsToOutParamsPassOptions out;
+    // A result that was allocated is computed in the caller's buffer instead.
+    out.hoistStaticAllocs = true;
+    out.modifyPublicFunctions = true;
+    pm.addPass(bufferization::createBufferResultsToOutParamsPass(out));
+  }
   pm.addPass(createExpandCopiesPass());
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
@@ -76,7 +84,7 @@ void kvcache::buildToReferencePipeline(OpPassManager &pm) {
   pm.addPass(createCSEPass());
 }
 
-void kvcache::buildToCpuPipeline(OpPassManager &pm) {
+void kvcache::buildToCpuPipeline(OpPassManager &pm, bool resultsAsArguments) {
   // Caches are changed in place: nobody may still look at the old one.
   pm.addPass(createVerifyLinearPass());
   // Fusion looks within one function, as the lowering of caches does.
@@ -86,7 +94,7 @@ void kvcache::buildToCpuPipeline(OpPassManager &pm) {
   pm.addPass(createKVCacheMaterializePass());
   // What has to do with no cache: quantize, attention on plain tensors, ...
   buildToReferencePipeline(pm);
-  buildLowerToLLVMPipeline(pm);
+  buildLowerToLLVMPipeline(pm, resultsAsArguments);
 }
 
 void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
@@ -124,9 +132,9 @@ void kvcache::registerCpuPipelines() {
   PassPipelineRegistration<>(
       "kvcache-to-cpu",
       "fuse, generate kernels for this machine and lower to the LLVM dialect",
-      buildToCpuPipeline);
+      [](OpPassManager &pm) { buildToCpuPipeline(pm); });
   PassPipelineRegistration<>(
       "kvcache-lower-to-llvm",
       "bufferise tensor code and lower it to the LLVM dialect",
-      buildLowerToLLVMPipeline);
+      [](OpPassManager &pm) { buildLowerToLLVMPipeline(pm); });
 }

@@ -19,6 +19,7 @@ from kvcache import reference, sim
 from kvcache._cache import PagedCache
 from kvcache._compile import Kernel, compile, load
 from kvcache._graph import GraphAttention, ImportedGraph, import_mlir
+from kvcache._jax import JaxFunction, from_jax
 from kvcache._native import CacheFull, DeviceError
 from kvcache._quantize import densify, dequantize, merge_states, quantize, sparsify
 from kvcache._spec import AttentionSpec, Format
@@ -32,11 +33,13 @@ __all__ = [
     "Format",
     "GraphAttention",
     "ImportedGraph",
+    "JaxFunction",
     "Kernel",
     "PagedCache",
     "compile",
     "densify",
     "dequantize",
+    "from_jax",
     "import_mlir",
     "load",
     "merge_states",

@@ -3,6 +3,7 @@
 #include "Native.h"
 
 #include "kvcache/Compiler/GraphCompiler.h"
+#include "kvcache/Compiler/XlaCompiler.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -95,4 +96,16 @@ void kvcache::python::bindGraphs(nb::module_ &m) {
         return unwrap(Graph::compile(source));
       },
       nb::arg("text"), nb::arg("name"), nb::arg("entry"), nb::arg("fuse"));
+  m.def("rewrite_for_xla",
+        [](const std::string &text, const std::string &name) {
+          XlaGraph graph = [&] {
+            nb::gil_scoped_release release;
+            return unwrap(rewriteForXla(text, name));
+          }();
+          return nb::make_tuple(graph.text, graph.report, graph.calls);
+        });
+  m.def("set_xla_ffi_version", &setXlaFfiVersion);
+  m.def("xla_handler",
+        [] { return nb::capsule(xlaHandler(), "xla._CUSTOM_CALL_TARGET"); });
+  m.attr("XLA_CALL_TARGET") = kXlaCallTarget;
 }

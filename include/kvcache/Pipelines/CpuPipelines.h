@@ -21,11 +21,14 @@ void buildToReferencePipeline(mlir::OpPassManager &pm);
 
 /// From tensors and loops to the LLVM dialect: bufferises functions included;
 /// tensor arguments and results become memrefs with identity layout
-/// (`--kvcache-lower-to-llvm`).
-void buildLowerToLLVMPipeline(mlir::OpPassManager &pm);
+/// (`--kvcache-lower-to-llvm`). With `resultsAsArguments` results become
+/// further arguments, buffers that the caller gives.
+void buildLowerToLLVMPipeline(mlir::OpPassManager &pm,
+                              bool resultsAsArguments = false);
 
 /// Fused kernels for this machine, to the LLVM dialect (`--kvcache-to-cpu`).
-void buildToCpuPipeline(mlir::OpPassManager &pm);
+void buildToCpuPipeline(mlir::OpPassManager &pm,
+                        bool resultsAsArguments = false);
 
 /// What kv-run does: the reference, or the fused kernels, to the LLVM dialect.
 void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);

@@ -3,6 +3,7 @@
 
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
 #include "kvcache/InitAll.h"
+#include "kvcache/Support/DenseBooleans.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -53,7 +54,8 @@ GraphModule::GraphModule()
 
 bool GraphModule::parse(const std::string &text, const std::string &source) {
   name = source;
-  module = parseSourceString<ModuleOp>(text, &context, source);
+  module = parseSourceString<ModuleOp>(convertBooleans(text, Booleans::Bits),
+                                       &context, source);
   if (module)
     return true;
   if (messages.find("torch.") != std::string::npos)

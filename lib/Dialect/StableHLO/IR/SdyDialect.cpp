@@ -29,6 +29,7 @@ static FailureOr<bool> parseShardingToken(AsmParser &parser,
                                       {&AsmParser::parseOptionalComma, ", "},
                                       {&AsmParser::parseOptionalEqual, "="},
                                       {&AsmParser::parseOptionalColon, ":"},
+                                      {&AsmParser::parseOptionalArrow, "->"},
                                       {&AsmParser::parseOptionalQuestion, "?"}};
   if (succeeded(parser.parseOptionalGreater()))
     return false;
@@ -83,6 +84,14 @@ Attribute kvcache::sdy::ShardingAttr::parse(AsmParser &parser, Type) {
   return failed(text) ? Attribute() : get(parser.getContext(), *text);
 }
 void kvcache::sdy::ShardingAttr::print(AsmPrinter &printer) const {
+  printer << '<' << getText() << '>';
+}
+
+Attribute kvcache::sdy::OpShardingRuleAttr::parse(AsmParser &parser, Type) {
+  FailureOr<std::string> text = parseShardingText(parser);
+  return failed(text) ? Attribute() : get(parser.getContext(), *text);
+}
+void kvcache::sdy::OpShardingRuleAttr::print(AsmPrinter &printer) const {
   printer << '<' << getText() << '>';
 }
 

@@ -220,6 +220,26 @@ void DotAlgorithmAttr::print(AsmPrinter &printer) const {
           << (getAllowImpreciseAccumulation() ? "true" : "false") << '>';
 }
 
+Attribute OutputOperandAliasAttr::parse(AsmParser &parser, Type) {
+  SmallVector<int64_t> output, operand;
+  int64_t index = 0;
+  Field fields[] = {{"output_tuple_indices", &output},
+                    {"operand_index", nullptr, &index},
+                    {"operand_tuple_indices", &operand}};
+  if (parseFields(parser, fields))
+    return {};
+  return get(parser.getContext(), output, index, operand);
+}
+
+void OutputOperandAliasAttr::print(AsmPrinter &printer) const {
+  printer << "<output_tuple_indices = [";
+  llvm::interleaveComma(getOutputTupleIndices(), printer);
+  printer << "], operand_index = " << getOperandIndex()
+          << ", operand_tuple_indices = [";
+  llvm::interleaveComma(getOperandTupleIndices(), printer);
+  printer << "]>";
+}
+
 //===----------------------------------------------------------------------===//
 // Dialects
 //===----------------------------------------------------------------------===//

@@ -122,4 +122,13 @@ def StableHLO_DotAlgorithmAttr
     "int64_t":$numPrimitiveOperations, "bool":$allowImpreciseAccumulation);
 }
 
+def StableHLO_OutputOperandAliasAttr
+    : StableHLO_Attr<"OutputOperandAlias", "output_operand_alias"> {
+  let summary = "A result of a custom_call in the memory of an operand";
+  let parameters = (ins
+    ArrayRefParameter<"int64_t">:$outputTupleIndices,
+    "int64_t":$operandIndex,
+    ArrayRefParameter<"int64_t">:$operandTupleIndices);
+}
+
 #endif

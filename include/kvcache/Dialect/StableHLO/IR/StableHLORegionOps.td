@@ -214,6 +214,8 @@ class Sdy_TextAttr<string name, string mn> : AttrDef<Sdy_Dialect, name> {
 
 def Sdy_MeshAttr : Sdy_TextAttr<"Mesh", "mesh">;
 def Sdy_ShardingAttr : Sdy_TextAttr<"Sharding", "sharding">;
+def Sdy_OpShardingRuleAttr
+    : Sdy_TextAttr<"OpShardingRule", "op_sharding_rule">;
 
 def Sdy_MeshOp : Op<Sdy_Dialect, "mesh", [Symbol]> {
   let summary = "a named device mesh";

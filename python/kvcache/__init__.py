@@ -23,6 +23,7 @@ from kvcache._jax import JaxFunction, from_jax
 from kvcache._native import CacheFull, DeviceError
 from kvcache._quantize import densify, dequantize, merge_states, quantize, sparsify
 from kvcache._spec import AttentionSpec, Format
+from kvcache._torch import TorchFunction, from_torch
 
 __version__ = "0.1.0"
 
@@ -36,10 +37,12 @@ __all__ = [
     "JaxFunction",
     "Kernel",
     "PagedCache",
+    "TorchFunction",
     "compile",
     "densify",
     "dequantize",
     "from_jax",
+    "from_torch",
     "import_mlir",
     "load",
     "merge_states",

@@ -83,13 +83,17 @@ class JaxFunction:
         return f"<kvcache.JaxFunction '{self.__name__}', {len(self.specs)} attentions fused>"
 
 
+def _left(name: str, why: str) -> dict[str, Any]:
+    """The report's entry for a function that is not searched for attention."""
+    return {"function": "main", "location": name, "fused": False, "reason": f"left to XLA, {why}"}
+
+
 def _rewrite(text: str, name: str) -> tuple[str, list[dict[str, Any]], int]:
     """The rewritten module; the module itself, with the reason as its report, where it is not read."""
     try:
         rewritten, report, calls = _native.rewrite_for_xla(text, name)
     except ValueError as error:
-        reason = f"left to XLA, the graph was not imported: {error}"
-        return text, [{"function": "main", "location": name, "fused": False, "reason": reason}], 0
+        return text, [_left(name, f"the graph was not imported: {error}")], 0
     entries = json.loads(report)
     return (rewritten if calls else text), entries, calls
 
@@ -118,7 +122,14 @@ def from_jax(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JaxFunction:
         raise ValueError(f"fn is a {type(fn).__name__}, expected a function of JAX arrays")
     name = getattr(fn, "__name__", type(fn).__name__)
     jitted = fn if hasattr(fn, "lower") else jax.jit(fn)
-    exported = jax.export.export(jitted, platforms=["cpu"])(*args, **kwargs)
+    try:
+        exported = jax.export.export(jitted, platforms=["cpu"])(*args, **kwargs)
+    except Exception as error:
+        # What the function itself does wrong is raised here; what only export
+        # cannot do (callbacks into Python) leaves it as it is.
+        lowered = jitted.lower(*args, **kwargs)
+        report = [_left(name, f"jax.export refused it: {error}")]
+        return JaxFunction(jitted, report, lowered.as_text(), name)
     text, report, calls = _rewrite(str(exported.mlir_module()), name)
     if calls:
         _register(jax)

@@ -147,9 +147,7 @@ class TorchFunction:
         return outputs
 
 
-def from_torch(
-    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> TorchFunction:
+def from_torch(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> TorchFunction:
     """`module` (in eval mode) compiled for this CPU, its recognised attentions fused.
 
     `args` and `kwargs` are example inputs whose shapes and dtypes the result is for;

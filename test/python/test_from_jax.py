@@ -51,7 +51,7 @@ def causal(t, s=None):
 @pytest.mark.parametrize("dtype", BOUND)
 def test_multi_head(dtype):
     (spec,) = check(attention, *arrays(*[(2, 3, 17, 24)] * 3, dtype=dtype)).specs
-    assert (spec.head_dim, spec.dtype) == (24, dtype)
+    assert (spec.head_dim, spec.value_dim) == (24, 24)
 
 
 def test_causal_and_window():
@@ -213,6 +213,19 @@ def test_calls_that_only_xla_knows_stay_beside_attention():
         return attention(q, k, v) @ jnp.linalg.cholesky(a @ a.T + 8 * jnp.eye(8))
 
     check(fn, a, q, k, v)
+
+
+def test_callbacks_into_python_stay():
+    def fn(x):
+        return jax.pure_callback(np.sin, x, x)
+
+    ours = check(fn, *arrays((4,)), fused=0)
+    assert "left to XLA" in ours.report[0]["reason"]
+
+
+def test_errors_of_the_function_are_its_own():
+    with pytest.raises(TypeError, match="incompatible shapes|broadcast"):
+        kv.from_jax(lambda a, b: a + b, *arrays((3,), (4,)))
 
 
 def test_report_names_the_source_line():

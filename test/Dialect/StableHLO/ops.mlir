@@ -56,3 +56,13 @@ func.func @older(%a: tensor<4xf32>) -> tensor<2x4xf32> {
   %4 = chlo.erf %2 : tensor<2x4xf32> -> tensor<2x4xf32>
   return %4 : tensor<2x4xf32>
 }
+
+// Calls of libraries, as JAX writes them.
+// CHECK-LABEL: @library_call
+func.func @library_call(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // CHECK: stablehlo.custom_call @lapack_spotrf_ffi
+  // CHECK-SAME: output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>]
+  // CHECK-SAME: sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([k, l], []) {i=8, j=8, k=8, l=8}, custom>
+  %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%a) {output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j])->([k, l], []) {i=8, j=8, k=8, l=8}, custom>} : (tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<i32>)
+  return %0#0 : tensor<8x8xf32>
+}

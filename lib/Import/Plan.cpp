@@ -490,7 +490,9 @@ llvm::json::Object Rewriter::attributes() {
                       : emptyRows == EmptyRows::NaN ? "nan"
                                                     : "mean_all";
   std::string element;
-  llvm::raw_string_ostream(element) << getElementTypeOrSelf(m.root.getType());
+  // Values as they are kept: products of half precision are often f32.
+  llvm::raw_string_ostream(element)
+      << getElementTypeOrSelf(read.peel(m.v).value.getType());
   llvm::json::Object result{{"batch", product(batch)},
                             {"dtype", element},
                             {"heads", product(kv) * product(group)},

@@ -1,12 +1,13 @@
 """Prefill of an imported graph: fused, op by op, and NumPy; time and peak memory.
 
-usage: import-prefill.py KV_RUN [--dim 64] [--dtype f32,f16] [LENGTH ...]
+usage: import-prefill.py KV_RUN [--dim 64] [--dtype f32,f16] [--wall] [LENGTH ...]
 
 One causal attention of 4 heads as JAX writes it. Times are medians of calls in one
-process, compiling apart; memory is the peak of the process less that of a graph of
-16 tokens. All three run with the same number of threads (KVCACHE_NUM_THREADS,
-default 1). The rate counts the two products of the visible half, the last column
-sets it against a large f32 matrix product of NumPy's BLAS on the same machine.
+process, compiling apart: processor time, which other programs on the machine do not
+change much, or (--wall) the clock's. Memory is the peak of the process less that of
+a graph of 16 tokens. All three run with the same number of threads
+(KVCACHE_NUM_THREADS, default 1). The rate counts the two products of the visible
+half, the last column sets it against a large f32 matrix product of NumPy's BLAS.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ def attend():
     np.exp(s, out=s)
     s /= s.sum(-1, keepdims=True)
     return (s @ c).astype(dtype)
+clock = time.perf_counter if sys.argv[5] == "wall" else time.process_time
 taken = []
 for _ in range(times):
-    start = time.perf_counter()
+    start = clock()
     attend()
-    taken.append(time.perf_counter() - start)
+    taken.append(clock() - start)
 print(sorted(taken)[times // 2])
 """
 
@@ -99,8 +101,11 @@ def measure(command: list[str]) -> tuple[str, float]:
     return text, usage.ru_maxrss / 1024
 
 
-def kv_run(tool: str, length: int, dim: int, dtype: str, times: int, *flags: str) -> tuple[float, float]:
+def kv_run(
+    options: argparse.Namespace, length: int, dtype: str, times: int, *flags: str
+) -> tuple[float, float]:
     """Median seconds of a call, and peak MiB, of one run of the tool."""
+    tool, dim = options.tool, options.dim
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "g.mlir")
         with open(path, "w") as file:
@@ -113,24 +118,48 @@ def kv_run(tool: str, length: int, dim: int, dtype: str, times: int, *flags: str
         command = [tool, path, "--entry=main", "--args", ",".join(arrays), f"--repeat={times}"]
         command += ["--out", os.path.join(folder, "o.npy"), "--device=cpu", *flags]
         text, peak = measure(command)
-    return float(re.search(r"([\d.]+) ms \(median", text).group(1)) / 1000, peak
+    return float(re.search(r"([\d.]+) ms " + ("." if options.wall else "of"), text).group(1)) / 1000, peak
 
 
-def numpy_run(length: int, dim: int, dtype: str, times: int) -> tuple[float, float]:
+def numpy_run(options: argparse.Namespace, length: int, dtype: str, times: int) -> tuple[float, float]:
     """The same of the plain formula in NumPy."""
-    kind = {"f32": "float32", "f16": "float16"}[dtype]
-    text, peak = measure([sys.executable, "-c", NUMPY, str(length), str(dim), kind, str(times)])
+    kind, clock = {"f32": "float32", "f16": "float16"}[dtype], "wall" if options.wall else "processor"
+    command = [sys.executable, "-c", NUMPY, str(length), str(options.dim), kind, str(times), clock]
+    text, peak = measure(command)
     return float(text), peak
 
 
-def sgemm_rate() -> float:
+def sgemm_rate(options: argparse.Namespace) -> float:
     """GFLOP/s of a 2048 x 2048 product, best of five."""
+    clock = "perf_counter" if options.wall else "process_time"
     code = (
-        "import time, numpy as np\nn = 2048\na = np.ones((n, n), np.float32)\na @ a\nbest = 9\n"
-        "for _ in range(5):\n t = time.perf_counter()\n a @ a\n best = min(best, time.perf_counter() - t)\n"
+        f"from time import {clock} as clock\nimport numpy as np\nn = 2048\n"
+        "a = np.ones((n, n), np.float32)\na @ a\nbest = 9\n"
+        "for _ in range(5):\n t = clock()\n a @ a\n best = min(best, clock() - t)\n"
         "print(2 * n**3 / best / 1e9)"
     )
     return float(measure([sys.executable, "-c", code])[0])
+
+
+def cells(options: argparse.Namespace, dtype: str, length: int, bases: list[float]) -> list[str]:
+    """One line of the table: times and memory, rate, rate of the matrix product."""
+    scores = 4 * HEADS * length * length
+    # What runs, its flags, arrays of scores that it holds, calls.
+    plan = [
+        (kv_run, (), 0, 5),
+        (kv_run, ("--no-fuse",), 5, 1),
+        (numpy_run, (), 3, 3 if length <= 4096 else 1),
+    ]
+    texts, first = [], 0.0
+    for (run, flags, arrays, times), base in zip(plan, bases, strict=True):
+        if arrays * scores > MOST_MEMORY or (flags and length > options.most):
+            texts.append("-")
+            continue
+        seconds, peak = run(options, length, dtype, times, *flags)
+        first = first or seconds
+        texts.append(f"{1000 * seconds:.1f}, {peak - base:.0f}")
+    rate = 2 * HEADS * length * length * options.dim / first / 1e9
+    return [*texts, f"{rate:.0f}", f"{100 * rate / sgemm_rate(options):.0f} %"]
 
 
 def main() -> None:
@@ -140,30 +169,19 @@ def main() -> None:
     parser.add_argument("lengths", nargs="*", type=int)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--dtype", default="f32,f16")
+    parser.add_argument("--wall", action="store_true", help="the clock's time")
+    parser.add_argument("--most", type=int, default=1 << 30, help="longest graph to run op by op")
     options = parser.parse_args()
     lengths = options.lengths or [512, 1024, 2048, 4096, 8192]
-    print(f"{HEADS} heads of {options.dim}, threads: {THREADS}; {time.strftime('%Y-%m-%d')}")
+    clock = "on the clock" if options.wall else "of processors"
+    print(f"{HEADS} heads of {options.dim}, threads: {THREADS}, ms {clock}; {time.strftime('%Y-%m-%d')}")
     print("| dtype | length | fused ms, MiB | op by op ms, MiB | NumPy ms, MiB | GFLOP/s | of sgemm |")
     print("|---|---|---|---|---|---|---|")
     for dtype in options.dtype.split(","):
-        small = (16, options.dim, dtype, 1)
-        bases = [kv_run(options.tool, *small)[1], kv_run(options.tool, *small, "--no-fuse")[1]]
-        bases.append(numpy_run(*small)[1])
+        bases = [kv_run(options, 16, dtype, 1)[1], kv_run(options, 16, dtype, 1, "--no-fuse")[1]]
+        bases.append(numpy_run(options, 16, dtype, 1)[1])
         for length in lengths:
-            scores = 4 * HEADS * length * length
-            plan = [(kv_run, (options.tool,), (), 0, 5), (kv_run, (options.tool,), ("--no-fuse",), 5, 1)]
-            plan.append((numpy_run, (), (), 3, 3 if length <= 4096 else 1))
-            cells, first = [], 0.0
-            for (run, lead, flags, copies, times), base in zip(plan, bases, strict=True):
-                if copies * scores > MOST_MEMORY:
-                    cells.append("-")
-                    continue
-                seconds, peak = run(*lead, length, options.dim, dtype, times, *flags)
-                first = first or seconds
-                cells.append(f"{1000 * seconds:.1f}, {peak - base:.0f}")
-            rate = 2 * HEADS * length * length * options.dim / first / 1e9
-            cells += [f"{rate:.0f}", f"{100 * rate / sgemm_rate():.0f} %"]
-            print(f"| {dtype} | {length} | {' | '.join(cells)} |", flush=True)
+            print(f"| {dtype} | {length} | {' | '.join(cells(options, dtype, length, bases))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ using namespace kvcache::import;
 
 /// Fills at least this low leave no weight beside any ordinary score.
 static constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
-/// Largest query x key grid that is evaluated.
-static constexpr int64_t kMaxGrid = 1 << 24;
-/// Most values of a bias that are looked through for the lowest one.
-static constexpr int64_t kMaxBias = 1 << 22;
+/// Largest query x key grid that is evaluated, and most positions of masks and
+/// of biases that are looked at one by one.
+static constexpr int64_t kMaxGrid = 1 << 26;
+static constexpr int64_t kMaxMask = 1 << 24, kMaxBias = 1 << 22;
 /// A score added to such a fill is lost in f32: exactly below the first, for
 /// scores of usual size below the second.
 static constexpr double kAbsorbing = -1e30, kMostlyAbsorbing = -9.99e8;
@@ -237,25 +237,64 @@ bool Rewriter::convertBiasToMask(const BiasTerm &bias) {
   return false;
 }
 
-/// Evaluates at every position of `loops`, the last one fastest.
-static void evaluateAll(Tape &tape, const Space &space, ArrayRef<VarId> loops,
-                        llvm::function_ref<void(double)> take) {
-  int64_t count = 1;
-  for (VarId d : loops)
-    count *= space.extent(d);
-  SmallVector<int64_t> at(loops.size(), 0);
-  for (int64_t n = 0; n < count; ++n) {
+namespace {
+/// Evaluates a tape over a grid.
+struct Evaluation {
+  Tape &tape;
+  ArrayRef<VarId> loops; ///< the last one fastest
+  int64_t budget;        ///< positions that may be looked at one by one
+  llvm::function_ref<void(double)> take;
+  SmallVector<int64_t> at;
+
+  /// False, with some values given, when the budget is spent.
+  bool run(const Space &space);
+  bool segment(int64_t low, int64_t high);
+};
+} // namespace
+
+/// Where the last variable is in [low, high): at once where the value is the
+/// same, in halves where that is not seen.
+bool Evaluation::segment(int64_t low, int64_t high) {
+  constexpr int64_t few = 4;
+  if (high - low > few) {
+    --budget;
+    if (auto value = tape.evaluateRange(loops, at, low, high)) {
+      for (int64_t n = low; n < high; ++n)
+        take(*value);
+      return true;
+    }
+    int64_t middle = low + (high - low) / 2;
+    return segment(low, middle) && segment(middle, high);
+  }
+  budget -= high - low;
+  for (at.back() = low; at.back() < high; ++at.back())
     take(tape.evaluate(loops, at));
-    for (int d = static_cast<int>(loops.size()) - 1; d >= 0; --d) {
+  return budget >= 0;
+}
+
+bool Evaluation::run(const Space &space) {
+  at.assign(loops.size(), 0);
+  if (loops.empty())
+    return take(tape.evaluate(loops, at)), true;
+  int64_t count = 1;
+  for (VarId d : loops.drop_back())
+    count *= space.extent(d);
+  for (int64_t n = 0; n < count; ++n) {
+    if (!segment(0, space.extent(loops.back())))
+      return false;
+    for (int d = static_cast<int>(loops.size()) - 2; d >= 0; --d) {
       if (++at[d] < space.extent(loops[d]))
         break;
       at[d] = 0;
     }
   }
+  return true;
 }
 
-/// The values over [query][key]; false when they depend on more.
-bool Rewriter::staticGrid(Cursor cursor, std::vector<double> &grid) {
+/// Hands over the values over [query][key]; false, perhaps after some of them,
+/// when they depend on more or are too many.
+bool Rewriter::staticGrid(Cursor cursor,
+                          llvm::function_ref<void(double)> take) {
   llvm::SmallVector<VarId> found;
   Tape tape(read, space);
   if (!read.dependence(cursor, found) || !tape.compile(cursor))
@@ -268,9 +307,7 @@ bool Rewriter::staticGrid(Cursor cursor, std::vector<double> &grid) {
   if (!llvm::all_of(used, [&](VarId d) { return has(loops, d); }) ||
       product(loops) > kMaxGrid)
     return false;
-  grid.reserve(product(loops));
-  evaluateAll(tape, space, loops, [&](double v) { grid.push_back(v); });
-  return true;
+  return Evaluation{tape, loops, kMaxMask, take, {}}.run(space);
 }
 
 /// The lowest value of a bias; nullopt when data decide it.
@@ -282,11 +319,12 @@ std::optional<double> Rewriter::lowest(const BiasTerm &bias) {
   Digits loops(found.begin(), found.end());
   refresh(loops);
   refreshAll();
-  if (product(loops) > kMaxBias)
+  if (product(loops) > kMaxGrid)
     return std::nullopt;
   double low = std::numeric_limits<double>::infinity();
-  evaluateAll(tape, space, loops,
-              [&](double v) { low = std::min(low, v * bias.factor); });
+  auto take = [&](double v) { low = std::min(low, v * bias.factor); };
+  if (!Evaluation{tape, loops, kMaxBias, take, {}}.run(space))
+    return std::nullopt;
   return low;
 }
 
@@ -300,12 +338,17 @@ void Rewriter::planStatic() {
       visible[i] &= isVisible(i);
   };
   for (const MaskTerm &mask : m.masks) {
-    std::vector<double> grid;
-    if (!staticGrid(mask.condition, grid)) {
+    std::vector<char> grid;
+    if (!staticGrid(mask.condition, [&](double v) {
+          grid.push_back((v != 0) == mask.visibleWhen);
+        })) {
       dynamicMasks.push_back(mask);
       continue;
     }
-    hide([&](size_t i) { return (grid[i] != 0) == mask.visibleWhen; });
+    if (visible.empty())
+      visible = std::move(grid);
+    else
+      hide([&](size_t i) { return grid[i] != 0; });
   }
   size_t keys = product(key);
   SmallVector<std::optional<double>> low;
@@ -316,13 +359,15 @@ void Rewriter::planStatic() {
   bool known = dynamicMasks.empty() &&
                llvm::all_of(low, [](auto l) { return l.has_value(); });
   for (auto [bias, least] : llvm::zip(m.biases, low)) {
-    std::vector<double> grid;
-    std::vector<char> before = visible;
-    if (known && staticGrid(bias.value, grid) &&
-        llvm::all_of(grid, [&](double v) {
-          return v * bias.factor == 0 || v * bias.factor <= kNegligible;
-        })) {
-      hide([&](size_t i) { return grid[i] * bias.factor == 0; });
+    std::vector<char> grid, before = visible;
+    bool fills = true;
+    auto take = [&](double v) {
+      double x = v * bias.factor;
+      fills &= x == 0 || x <= kNegligible;
+      grid.push_back(x == 0);
+    };
+    if (known && staticGrid(bias.value, take) && fills) {
+      hide([&](size_t i) { return grid[i] != 0; });
       bool emptyRow = false;
       for (size_t row = 0; row < size && !emptyRow; row += keys)
         emptyRow = !llvm::is_contained(ArrayRef<char>(visible).slice(row, keys),

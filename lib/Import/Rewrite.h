@@ -55,7 +55,7 @@ private:
   void chooseQueryDigits(llvm::ArrayRef<VarId> queryOnly, bool &batchFirst);
   bool planMasks();
   void planStatic();
-  bool staticGrid(Cursor cursor, std::vector<double> &grid);
+  bool staticGrid(Cursor cursor, llvm::function_ref<void(double)> take);
   std::optional<double> lowest(const BiasTerm &bias);
   bool planHiddenFill();
   bool recogniseVisible();

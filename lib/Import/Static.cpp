@@ -247,3 +247,112 @@ double Tape::evaluate(ArrayRef<VarId> loops, ArrayRef<int64_t> values) {
   }
   return results.back();
 }
+
+//===----------------------------------------------------------------------===//
+// Ranges
+//===----------------------------------------------------------------------===//
+
+/// Ops that grow (or fall) with each operand while the others stay.
+static bool isMonotone(Operation *op, bool otherIsPoint, double other) {
+  if (isa<arith::AddFOp, arith::AddIOp, arith::SubFOp, arith::SubIOp,
+          arith::NegFOp, arith::MaxSIOp, arith::MaximumFOp, arith::MaxNumFOp,
+          arith::MinSIOp, arith::MinimumFOp, arith::MinNumFOp, arith::SIToFPOp,
+          arith::IndexCastOp, arith::ExtFOp, arith::ExtSIOp, arith::TruncFOp,
+          math::FloorOp, math::CeilOp>(op))
+    return true;
+  if (isa<arith::MulFOp, arith::MulIOp>(op))
+    return otherIsPoint;
+  return isa<arith::DivSIOp, arith::FloorDivSIOp>(op) && otherIsPoint &&
+         other > 0;
+}
+
+static bool isComparison(Operation *op) {
+  using P = arith::CmpIPredicate;
+  if (auto compare = dyn_cast<arith::CmpIOp>(op))
+    return llvm::is_contained({P::slt, P::sle, P::sgt, P::sge},
+                              compare.getPredicate());
+  using F = arith::CmpFPredicate;
+  auto compare = dyn_cast<arith::CmpFOp>(op);
+  return compare && llvm::is_contained({F::OLT, F::OLE, F::OGT, F::OGE, F::ULT,
+                                        F::ULE, F::UGT, F::UGE},
+                                       compare.getPredicate());
+}
+
+Tape::Range Tape::rangeOf(const Range *known, Operation *op,
+                          const int *operands) const {
+  unsigned count = op->getNumOperands();
+  const Range &x = known[operands[0]];
+  const Range &y = count > 1 ? known[operands[1]] : x;
+  const Range &z = count > 2 ? known[operands[2]] : x;
+  bool isF32 = op->getResult(0).getType().isF32();
+  auto at = [&](double a, double b, double c) {
+    double value = apply(op, a, b, c);
+    return isF32 ? static_cast<double>(static_cast<float>(value)) : value;
+  };
+  auto among = [](std::initializer_list<double> values) {
+    Range range{*values.begin(), *values.begin(), true};
+    for (double v : values) {
+      range.low = std::min(range.low, v);
+      range.high = std::max(range.high, v);
+      range.known &= !std::isnan(v);
+    }
+    return range;
+  };
+  if (isa<arith::SelectOp>(op)) {
+    if (x.isPoint())
+      return x.low != 0 ? y : z;
+    return y.known && z.known ? among({y.low, y.high, z.low, z.high}) : Range();
+  }
+  // One false operand decides a conjunction, a true one a disjunction.
+  if (op->getResult(0).getType().isInteger(1)) {
+    for (const Range *side : {&x, &y})
+      if (side->isPoint() && ((isa<arith::AndIOp>(op) && side->low == 0) ||
+                              (isa<arith::OrIOp>(op) && side->low == 1)))
+        return *side;
+  }
+  if (!x.known || !y.known || !z.known)
+    return {};
+  if (x.isPoint() && y.isPoint() && z.isPoint())
+    return among({at(x.low, y.low, z.low)});
+  if (count > 2)
+    return {};
+  // Both depend on the ends alone.
+  if (isComparison(op) || isMonotone(op, y.isPoint(), y.low) ||
+      (isa<arith::MulFOp, arith::MulIOp>(op) && x.isPoint()))
+    return among({at(x.low, y.low, 0), at(x.low, y.high, 0),
+                  at(x.high, y.low, 0), at(x.high, y.high, 0)});
+  return {};
+}
+
+std::optional<double> Tape::evaluateRange(ArrayRef<VarId> loops,
+                                          ArrayRef<int64_t> values, int64_t low,
+                                          int64_t high) {
+  SmallVector<int64_t> first(values), last(values);
+  first.back() = low;
+  last.back() = high - 1;
+  ranges.assign(steps.size(), {});
+  for (auto [n, step] : llvm::enumerate(steps)) {
+    double a = 0, b = 0;
+    switch (step.kind) {
+    case Kind::Constant:
+    case Kind::Position:
+      if (step.kind == Kind::Constant && step.elements.empty()) {
+        a = b = step.constant;
+      } else {
+        a = static_cast<double>(place(step.position, loops, first));
+        b = static_cast<double>(place(step.position, loops, last));
+        if (step.kind == Kind::Constant && a != b)
+          continue; // different elements
+        if (step.kind == Kind::Constant)
+          a = b = step.elements[static_cast<size_t>(a)];
+      }
+      ranges[n] = {std::min(a, b), std::max(a, b),
+                   !std::isnan(a) && !std::isnan(b)};
+      break;
+    default:
+      ranges[n] = rangeOf(ranges.data(), step.op, step.operands);
+    }
+  }
+  return ranges.back().isPoint() ? std::optional(ranges.back().low)
+                                 : std::nullopt;
+}

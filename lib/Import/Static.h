@@ -5,6 +5,8 @@
 
 #include "Expr.h"
 
+#include <optional>
+
 namespace kvcache::import {
 
 /// A scalar expression compiled once and evaluated at many positions.
@@ -16,8 +18,21 @@ public:
   bool compile(Cursor cursor);
   /// The value when variable `loops[i]` is `values[i]`.
   double evaluate(llvm::ArrayRef<VarId> loops, llvm::ArrayRef<int64_t> values);
+  /// The value, if it is the same wherever the last variable is in [low, high)
+  /// and the others are `values`; nullopt when intervals do not tell.
+  std::optional<double> evaluateRange(llvm::ArrayRef<VarId> loops,
+                                      llvm::ArrayRef<int64_t> values,
+                                      int64_t low, int64_t high);
 
 private:
+  /// What a step's value may be; not known: anything, NaN included.
+  struct Range {
+    double low = 0, high = 0;
+    bool known = false;
+    bool isPoint() const { return known && low == high; }
+  };
+  Range rangeOf(const Range *steps, mlir::Operation *op,
+                const int *operands) const;
   struct Step {
     Kind kind;
     mlir::Operation *op = nullptr;
@@ -33,6 +48,7 @@ private:
   Space &space;
   std::vector<Step> steps;
   std::vector<double> results;
+  std::vector<Range> ranges;
 };
 
 } // namespace kvcache::import

@@ -28,6 +28,10 @@
 //   out          channels next to each other; lse f32
 //   shift        row r of sequence s has position shift + r, or
 //   bottom_right shift + lengths[s] - row_count[s] + r if this is not 0
+//   first        the least position that sees anything: 0 for caches, whose
+//                rows before token 0 are empty, else INT32_MIN
+//   source       handed to the kernel's functions for keys and values that are
+//                not plain arrays; k, v and their strides do not count then
 //   tiles        ceil(most rows of a sequence / q_rows)
 //
 //===----------------------------------------------------------------------===//
@@ -50,6 +54,7 @@
   X(PTR, head_map)                                                             \
   X(PTR, slopes)                                                               \
   X(PTR, sinks)                                                                \
+  X(PTR, source)                                                               \
   X(PTR, out)                                                                  \
   X(PTR, lse)                                                                  \
   X(I64, q_seq)                                                                \
@@ -79,6 +84,7 @@
   X(I64, tokens)                                                               \
   X(I64, shift)                                                                \
   X(I64, bottom_right)                                                         \
+  X(I64, first)                                                                \
   X(I64, tiles)
 
 // NOLINTEND(readability-identifier-naming)

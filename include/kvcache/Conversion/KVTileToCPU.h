@@ -22,6 +22,13 @@ mlir::LogicalResult lowerKernelToCpu(tile::KernelOp kernel);
 /// and that of one of its work items, likewise.
 mlir::LogicalResult lowerArrayKernelToCpu(tile::ArrayKernelOp kernel);
 
+/// Attributes of a kernel on arrays whose keys or values are not plain arrays:
+/// symbols of functions (source pointer, sequence, kv head, first token,
+/// tokens, destination pointer) that write so many rows of f32, each padded to
+/// a multiple of 16 channels.
+inline constexpr char kKeyRows[] = "kvtile.key_rows";
+inline constexpr char kValueRows[] = "kvtile.value_rows";
+
 /// From there (and from anything else in those dialects) to the LLVM dialect.
 void buildCpuToLLVMPipeline(mlir::OpPassManager &passes);
 

@@ -123,40 +123,6 @@ private:
   LayoutDims dims;
 };
 
-//===----------------------------------------------------------------------===//
-// External arrays
-//===----------------------------------------------------------------------===//
-
-class ExternalSource : public Source {
-public:
-  ExternalSource(const CacheParts &parts)
-      : parts(parts), layout(parts.type.getExternal()),
-        page(parts.type.getFormat().page) {}
-
-  Value sequences(Emitter &) override { return parts.sequences; }
-  Value length(Emitter &e, Value seq) override {
-    return e.toIndex(e.extract(parts.lengths, seq));
-  }
-  Value checkedLength(Emitter &e, Value seq, Value firstToken) override;
-  Values locate(Emitter &e, Value seq, Value head, Value token) override;
-  Value load(Emitter &e, ValueRange row, bool isValue, Value channel) override;
-
-private:
-  bool hasTable() const { return layout.getTable() != TableRule::None; }
-  Value pages(Emitter &e);
-  Value entry(Emitter &e, Value seq, Value head, Value logical);
-  Value fetch(Emitter &e, ExternalArrayAttr array, Value p, Value t, Value h,
-              Value c);
-  Value array(int64_t number) {
-    return number < static_cast<int64_t>(parts.pools.size())
-               ? parts.pools[number]
-               : parts.scales[number - parts.pools.size()];
-  }
-
-  CacheParts parts;
-  ExternalAttr layout;
-  int64_t page;
-};
 } // namespace
 
 std::unique_ptr<Source> kvcache::makeDenseSource(Value k, Value v,
@@ -178,6 +144,10 @@ kvcache::makeSource(Location loc, const CacheParts &parts) {
            << parts.type;
   return std::unique_ptr<Source>(std::make_unique<ExternalSource>(parts));
 }
+
+//===----------------------------------------------------------------------===//
+// External arrays
+//===----------------------------------------------------------------------===//
 
 /// Value of a map's result at constant coordinates, if it is one.
 static std::optional<int64_t> evaluate(AffineExpr expr, ArrayRef<int64_t> at) {
@@ -236,6 +206,10 @@ Value ExternalSource::entry(Emitter &e, Value seq, Value head, Value logical) {
   return e.toIndex(e.extract(table, at));
 }
 
+Value ExternalSource::length(Emitter &e, Value seq) {
+  return e.toIndex(e.extract(parts.lengths, seq));
+}
+
 Value ExternalSource::checkedLength(Emitter &e, Value seq, Value firstToken) {
   Value n = length(e, seq);
   Value ok = e.le(e.index(0), n);
@@ -284,19 +258,26 @@ Values ExternalSource::locate(Emitter &e, Value seq, Value head, Value token) {
   return {number, e.mod(token, page), head};
 }
 
-Value ExternalSource::fetch(Emitter &e, ExternalArrayAttr array, Value p,
-                            Value t, Value h, Value c) {
-  AffineMap map = array.getMap().getValue();
-  auto at = affine::expandAffineMap(e, e.getLoc(), map, ValueRange{p, t, h, c});
-  return e.extract(this->array(array.getArray()), *at);
-}
-
 Value ExternalSource::load(Emitter &e, ValueRange row, bool isValue,
                            Value channel) {
+  return decode(e, row, isValue, channel,
+                [&](int64_t number, ValueRange at) -> Value {
+                  return e.extract(array(number), at);
+                });
+}
+
+Value ExternalSource::decode(
+    Emitter &e, ValueRange row, bool isValue, Value channel,
+    function_ref<Value(int64_t array, ValueRange at)> extract) const {
   ExternalTensorAttr side = isValue ? layout.getValue() : layout.getKey();
   const Encoding enc = isValue ? parts.type.getResolvedFormat().value
                                : parts.type.getResolvedFormat().key;
-  Value p = row[0], t = row[1], h = row[2], c = channel, shift;
+  auto fetch = [&](ExternalArrayAttr a, Value t, Value c) {
+    auto at = affine::expandAffineMap(e, e.getLoc(), a.getMap().getValue(),
+                                      ValueRange{row[0], t, row[2], c});
+    return extract(a.getArray(), *at);
+  };
+  Value t = row[1], c = channel, shift;
   unsigned bits = bitsOf(enc.element);
   if (PackingAttr packing = side.getPacking()) {
     Value codes = array(side.getCodes().getArray());
@@ -310,11 +291,9 @@ Value ExternalSource::load(Emitter &e, ValueRange row, bool isValue,
       slot = e.sub(e.index(per - 1), slot);
     shift = e.mul(slot, e.index(bits));
   }
-  Value raw = fetch(e, side.getCodes(), p, t, h, c);
-  t = row[1];
-  c = channel;
+  Value raw = fetch(side.getCodes(), t, c);
   auto param = [&](ExternalArrayAttr a) {
-    return e.toFloat(fetch(e, a, p, t, h, c), e.getF32Type());
+    return e.toFloat(fetch(a, row[1], channel), e.getF32Type());
   };
   if (isa<FloatType>(raw.getType())) {
     Value x = e.toFloat(raw, e.getF32Type());

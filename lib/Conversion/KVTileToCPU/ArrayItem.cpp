@@ -3,6 +3,7 @@
 #include "ArrayLowering.h"
 #include "kvcache/ABI/ArrayKernelABI.h"
 #include "kvcache/ABI/KernelABI.h"
+#include "kvcache/Conversion/KVTileToCPU.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -28,7 +29,11 @@ ArrayLowering::ArrayLowering(ArrayKernelOp kernel)
   value.name = "v";
   value.element = spec.getValue();
   value.channels = v;
+  key.rows = kernel->getAttrOfType<FlatSymbolRefAttr>(kKeyRows);
+  value.rows = kernel->getAttrOfType<FlatSymbolRefAttr>(kValueRows);
   for (Side *side : {&key, &value}) {
+    if (side->rows)
+      side->element = b.getF32Type();
     side->held = side->element;
     side->pad = llvm::alignTo(side->channels, 16);
   }
@@ -143,6 +148,8 @@ void ArrayLowering::findItem(Value item) {
                        b.sub(length, rows), b.i64(0));
   position = b.add(b.add(fields["shift"], end), row0);
   for (Side *side : {&key, &value}) {
+    if (side->rows)
+      continue;
     std::string name = side->name.str();
     int64_t bytes = bytesOf(side->element);
     Value offset = b.add(b.mul(seq, fields[name + "_seq"]),
@@ -188,8 +195,10 @@ void ArrayLowering::findColumns() {
   if (left >= 0)
     lo = arith::MaxSIOp::create(
         b, lo, b.iadd(pos, b.isplat(npad, -std::min(left, far))));
-  Value exists = arith::AndIOp::create(b, b.less(row, splat(validRows)),
-                                       b.less(vector(headOf), splat(heads)));
+  exists = arith::AndIOp::create(b, b.less(row, splat(validRows)),
+                                 b.less(vector(headOf), splat(heads)));
+  exists = arith::AndIOp::create(b, exists,
+                                 b.lessEqual(splat(fields["first"]), pos));
   hi = b.select(exists, hi, b.isplat(npad, -1));
   b.store(lo, low);
   b.store(hi, high);
@@ -342,19 +351,28 @@ void ArrayLowering::storeColumn(Value column, Value head, Value row,
 void ArrayLowering::emitMeans(Value sums) {
   Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sums,
                                       b.fsplat(npad, 0.0));
+  empty = arith::AndIOp::create(b, empty, exists);
   Value any = vector::ReductionOp::create(b, vector::CombiningKind::OR, empty);
   b.when(any, [&] {
-    Value count = arith::SIToFPOp::create(b, b.getF32Type(), length);
+    Value number = arith::SIToFPOp::create(b, b.getF32Type(), length);
+    zero(mean, value.pad);
+    b.loop(b.i64(0), length, 1, [&](Value t) {
+      Value row = b.at(value.base ? value.base : value.scratch,
+                       value.base ? b.mul(t, value.stride) : b.i64(0));
+      if (value.rows)
+        callRows(value, t, b.i64(1), value.scratch);
+      Value stride = value.rows ? b.i64(1) : value.channelStride;
+      b.loop(b.i64(0), b.i64(v), 1, [&](Value c) {
+        Value at = b.mul(b.mul(c, stride), bytesOf(value.element));
+        Value sum = b.at(mean, b.mul(c, 4));
+        b.store(b.fadd(b.load(b.getF32Type(), sum),
+                       loadFloat(value.element, b.at(row, at))),
+                sum);
+      });
+    });
     b.loop(b.i64(0), b.i64(v), 1, [&](Value c) {
-      Value channel =
-          b.mul(b.mul(c, value.channelStride), bytesOf(value.element));
-      Values total = b.loop(
-          b.i64(0), length, 1, b.f32(0.0), [&](Value t, ValueRange carried) {
-            Value place = b.add(b.mul(t, value.stride), channel);
-            return Values{b.fadd(
-                carried[0], loadFloat(value.element, b.at(value.base, place)))};
-          });
-      b.store(b.fdiv(total[0], count), b.at(mean, b.mul(c, 4)));
+      Value sum = b.at(mean, b.mul(c, 4));
+      b.store(b.fdiv(b.load(b.getF32Type(), sum), number), sum);
     });
   });
 }

@@ -43,6 +43,7 @@ protected:
     llvm::StringRef name;     ///< "k" or "v"
     mlir::Type element, held; ///< as given; as tiles have it
     int64_t channels = 0, pad = 0;
+    mlir::FlatSymbolRefAttr rows; ///< the function that gives them, or null
     Value base, stride;     ///< of the item: first row, bytes between rows
     Value channelStride;    ///< in elements
     Value scratch;          ///< [T][pad] of `held`
@@ -88,6 +89,7 @@ protected:
   std::pair<Value, Value> visibleTokens();
   void enterTile(Value number);
   void enterSide(Side &side);
+  void callRows(Side &side, Value first, Value count, Value to);
   void gatherRows(Side &side, Value rows);
   void convertRows(Side &side, Value rows);
   void loadMask();
@@ -107,7 +109,7 @@ protected:
   // Item scope.
   Value seq, kvHead, chunk, firstHead, heads, row0, validRows, rowBase, length,
       position;
-  Value firstToken, lastToken;
+  Value firstToken, lastToken, exists; ///< exists: i1 per column
   Value broken; ///< i32 in memory: the result of the item
 
   // Tile scope.

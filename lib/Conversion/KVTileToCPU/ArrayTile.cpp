@@ -99,6 +99,12 @@ void ArrayLowering::enterSide(Side &side) {
   int64_t rowBytes = side.pad * bytesOf(side.held);
   if (!side.scratch)
     side.scratch = b.scratch(tokens * rowBytes);
+  if (side.rows) {
+    callRows(side, first, count, side.scratch);
+    side.tile = side.scratch;
+    side.tileStride = b.i64(rowBytes);
+    return;
+  }
   Value rows = b.at(side.base, b.mul(first, side.stride));
   Value direct = arith::CmpIOp::create(b, arith::CmpIPredicate::eq,
                                        side.channelStride, b.i64(1));
@@ -117,6 +123,12 @@ void ArrayLowering::enterSide(Side &side) {
     return;
   side.tile = b.select(direct, rows, side.scratch);
   side.tileStride = b.select(direct, side.stride, side.tileStride);
+}
+
+void ArrayLowering::callRows(Side &side, Value first, Value count, Value to) {
+  func::CallOp::create(
+      b, side.rows, TypeRange(),
+      ValueRange{fields["source"], seq, kvHead, first, count, to});
 }
 
 /// Copies rows whose channels are apart to scratch memory, one by one.

@@ -35,6 +35,11 @@ StridedArray kvcache::stridedArrayOf(Emitter &e, Value tensor) {
   return array;
 }
 
+Value kvcache::numbersOf(Emitter &e, Value size) {
+  return memref::AllocOp::create(
+      e, MemRefType::get({ShapedType::kDynamic}, e.getI64Type()), size);
+}
+
 Value kvcache::tensorOf(Emitter &e, Value memref) {
   auto type = cast<MemRefType>(memref.getType());
   return bufferization::ToTensorOp::create(

@@ -24,6 +24,9 @@ struct StridedArray {
 };
 /// The buffer of a tensor that a callee reads, as it lies.
 StridedArray stridedArrayOf(Emitter &e, mlir::Value tensor);
+/// A buffer of `size` i64 that nothing else uses: bufferization may put other
+/// tensors where one lay whose pointer a kernel got.
+mlir::Value numbersOf(Emitter &e, mlir::Value size);
 /// A buffer that kernels wrote, as a tensor.
 mlir::Value tensorOf(Emitter &e, mlir::Value memref);
 /// Address of a buffer's first element.

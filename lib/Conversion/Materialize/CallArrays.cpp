@@ -28,6 +28,8 @@ using namespace mlir;
 // Specs
 //===----------------------------------------------------------------------===//
 
+static constexpr int64_t kMostChannels = 2048;
+
 static Type elementOfTensor(Value v) {
   return cast<RankedTensorType>(v.getType()).getElementType();
 }
@@ -63,7 +65,9 @@ tile::ArraysAttr kvcache::arraysSpecOf(AttentionOp op) {
        {op.getQHeads(), op.getKvHeads(), op.getHeadDim(), op.getValueDim()})
     if (ShapedType::isDynamic(size) || size < 1)
       return {};
-  if (op.getPositions())
+  // Tiles lie on the stack.
+  if (op.getPositions() || op.getHeadDim() > kMostChannels ||
+      op.getValueDim() > kMostChannels)
     return {};
   MLIRContext *context = op.getContext();
   Builder b(context);
@@ -83,10 +87,13 @@ tile::ArraysAttr kvcache::arraysSpecOf(AttentionOp op) {
   if (op.getSoftcap())
     softcap = b.getF64FloatAttr(op.getSoftcap()->convertToDouble());
   int64_t group = needsMap(op) ? 1 : op.getQHeads() / op.getKvHeads();
+  // Rows of caches arrive as f32.
+  bool cache = op.hasCache();
+  Type f32 = b.getF32Type();
   return tile::ArraysAttr::get(
       context, group, op.getHeadDim(), op.getValueDim(),
-      elementOfTensor(op.getQ()), elementOfTensor(op.getK()),
-      elementOfTensor(op.getV()), elementOfTensor(op.getOut()),
+      elementOfTensor(op.getQ()), cache ? f32 : elementOfTensor(op.getK()),
+      cache ? f32 : elementOfTensor(op.getV()), elementOfTensor(op.getOut()),
       b.getF64FloatAttr(scale), mask,
       op.getMask() ? elementOfTensor(op.getMask()) : Type(), softcap,
       op.getSlopes() || op.getAlibi(), bool(op.getSinkLogits()),
@@ -116,7 +123,9 @@ public:
   Values run();
 
 private:
+  bool isRagged();
   void sequences();
+  Value firstToken(Value seq, bool topLeft);
   void operands();
   /// Strides of [seq, head, row] of an array shaped like the queries.
   void rowStrides(StringRef name, ArrayRef<Value> strides);
@@ -139,38 +148,66 @@ private:
 };
 } // namespace
 
+/// Whether rows of sequences are found, and checked, one sequence at a time:
+/// q_indptr, or one row a sequence where sizes do not show that all exist.
+bool ArrayCall::isRagged() {
+  if (queries.rank == 4)
+    return false;
+  auto sizeOf = [](Value tensor) {
+    return cast<RankedTensorType>(tensor.getType()).getDimSize(0);
+  };
+  return op.getQIndptr() || op.hasCache() ||
+         ShapedType::isDynamic(sizeOf(op.getQ())) ||
+         ShapedType::isDynamic(sizeOf(op.getK())) ||
+         ShapedType::isDynamic(sizeOf(op.getV()));
+}
+
 /// Rows and lengths of sequences, checked.
 void ArrayCall::sequences() {
   seqs = queries.fitting(e, source.sequences(e));
   mostRows = queries.rank == 4 ? e.dim(op.getQ(), dims.token) : e.index(1);
   fields["rows"] = i64(mostRows);
-  fields["tokens"] = i64(e.dim(op.getK(), dims.token));
+  fields["tokens"] =
+      i64(op.hasCache() ? e.index(0) : e.dim(op.getK(), dims.token));
   bool topLeft = op.getCausal() && *op.getCausal() == Causal::TopLeft;
   fields["shift"] = i64(e.index(0));
   fields["bottom_right"] = i64(e.index(!topLeft));
-  Type i64Type = e.getI64Type();
-  auto type = RankedTensorType::get({ShapedType::kDynamic}, i64Type);
-  if (op.getLengths()) {
-    Value lengths = e.loop(e.index(0), seqs, e.empty(type, seqs),
-                           [&](Value seq, ValueRange a) -> Values {
-                             Value n = source.checkedLength(e, seq, e.index(0));
-                             return {e.insert(i64(n), a[0], seq)};
-                           })[0];
-    fields["lengths"] = contiguous(lengths);
+  fields["first"] =
+      i64(e.index(op.hasCache() ? 0 : std::numeric_limits<int32_t>::min()));
+  if (op.getLengths() || op.hasCache()) {
+    Value lengths = numbersOf(e, seqs);
+    e.loop(e.index(0), seqs, {}, [&](Value seq, ValueRange) -> Values {
+      Value n = source.checkedLength(e, seq, firstToken(seq, topLeft));
+      memref::StoreOp::create(e, i64(n), lengths, seq);
+      return {};
+    });
+    fields["lengths"] = pointerTo(e, lengths);
   }
-  if (!op.getQIndptr())
+  if (!isRagged())
     return;
-  Values rows = e.loop(
-      e.index(0), seqs, {e.empty(type, seqs), e.empty(type, seqs), e.index(0)},
-      [&](Value seq, ValueRange a) -> Values {
-        auto [begin, end] = queries.rows(e, seq);
-        Value count = e.sub(end, begin);
-        return {e.insert(i64(begin), a[0], seq),
-                e.insert(i64(count), a[1], seq), e.maxS(a[2], count)};
-      });
-  fields["row_begin"] = contiguous(rows[0]);
-  fields["row_count"] = contiguous(rows[1]);
-  mostRows = rows[2];
+  Value begins = numbersOf(e, seqs), counts = numbersOf(e, seqs);
+  mostRows = e.loop(e.index(0), seqs, e.index(0),
+                    [&](Value seq, ValueRange most) -> Values {
+                      auto [begin, end] = queries.rows(e, seq);
+                      Value count = e.sub(end, begin);
+                      memref::StoreOp::create(e, i64(begin), begins, seq);
+                      memref::StoreOp::create(e, i64(count), counts, seq);
+                      return {e.maxS(most[0], count)};
+                    })[0];
+  fields["row_begin"] = pointerTo(e, begins);
+  fields["row_count"] = pointerTo(e, counts);
+}
+
+/// The first token that any row of a sequence may see: entries of a page table
+/// before it are not looked at.
+Value ArrayCall::firstToken(Value seq, bool topLeft) {
+  WindowAttr window = op.getWindowAttr();
+  if (!op.hasCache() || !window || !window.getLeft())
+    return e.index(0);
+  auto [begin, end] = queries.rows(e, seq);
+  Value position =
+      topLeft ? e.index(0) : e.sub(source.length(e, seq), e.sub(end, begin));
+  return e.maxS(e.sub(position, e.index(*window.getLeft())), e.index(0));
 }
 
 void ArrayCall::rowStrides(StringRef name, ArrayRef<Value> strides) {
@@ -178,7 +215,7 @@ void ArrayCall::rowStrides(StringRef name, ArrayRef<Value> strides) {
   Value zero = e.index(0);
   if (queries.rank == 3) {
     // Rows of all sequences in a row, or one row a sequence.
-    bool ragged = bool(op.getQIndptr());
+    bool ragged = isRagged();
     fields[prefix + "seq"] = i64(ragged ? zero : strides[0]);
     fields[prefix + "row"] = i64(ragged ? strides[0] : zero);
     fields[prefix + "head"] = i64(strides[1]);
@@ -194,6 +231,11 @@ void ArrayCall::operands() {
   fields["q"] = q.pointer;
   rowStrides("q", q.strides);
   fields["q_channel"] = i64(q.strides.back());
+  if (op.hasCache()) {
+    fields["source"] =
+        packSource(e, static_cast<ExternalSource &>(source), seqs);
+    return;
+  }
   for (auto [name, tensor] :
        {std::pair<std::string, Value>{"k", op.getK()}, {"v", op.getV()}}) {
     StridedArray array = stridedArrayOf(e, tensor);
@@ -258,7 +300,7 @@ Value ArrayCall::result(StringRef name, Value opResult, TypedAttr value) {
   Value buffer = memref::AllocOp::create(
       e, MemRefType::get(type.getShape(), type.getElementType()), dynamic,
       e.getI64IntegerAttr(128));
-  if (op.getQIndptr()) {
+  if (isRagged()) {
     Value v = arith::ConstantOp::create(e, value);
     e.loops(sizes, {}, [&](ValueRange at, ValueRange) -> Values {
       memref::StoreOp::create(e, v, buffer, at);

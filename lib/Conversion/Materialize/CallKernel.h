@@ -26,15 +26,29 @@ struct GeneratedArrayKernel {
   tile::ArraysAttr spec;
   tile::ScheduleAttr schedule;
   std::string attend; ///< symbol
+  /// What gives its keys and values: an external cache type with the types of
+  /// its arrays; none where they are plain arrays.
+  llvm::SmallVector<mlir::Type> rowsOf;
 };
 /// What determines the kernel of an attention on tensors; null where there is
 /// none (explicit key positions).
 tile::ArraysAttr arraysSpecOf(AttentionOp op);
 /// Query rows of a sequence times the group, 0 if not known.
 int64_t columnsOf(AttentionOp op, tile::ArraysAttr spec);
-/// Calls the kernel for `op` on tensors, spread over threads: out and lse.
+/// Calls the kernel for `op` on tensors or on an external cache, spread over
+/// threads: out and lse.
 Values callArrayAttend(Emitter &e, AttentionOp op, Source &source,
                        const GeneratedArrayKernel &kernel);
+
+/// Adds the function `name` that decodes rows of keys or values of an external
+/// cache for kernels on arrays.
+void buildRowsFunction(mlir::ModuleOp module, llvm::StringRef name,
+                       const ExternalSource &source, bool isValue);
+/// What such functions get: the addresses and strides of the arrays, and the
+/// page numbers of `seqs` sequences. A pointer.
+mlir::Value packSource(Emitter &e, ExternalSource &source, mlir::Value seqs);
+/// Types on which rows functions depend.
+llvm::SmallVector<mlir::Type> rowTypesOf(const ExternalSource &source);
 
 /// The storage kernels of a cache (llvm.func symbols).
 struct StorageSymbols {
@@ -53,10 +67,6 @@ CacheParts callSeal(Emitter &e, SealOp op, PagedSource &source,
 /// Calls the kernel for `op`: out and lse.
 Values callAttend(Emitter &e, AttentionOp op, PagedSource &source,
                   const GeneratedKernel &kernel);
-
-/// A loop over the tokens of a cache with an external layout: out and lse.
-Values attendExternal(Emitter &e, AttentionOp op, Source &source,
-                      const KernelSpec &spec);
 
 } // namespace kvcache
 

@@ -42,7 +42,8 @@ public:
   FailureOr<GeneratedKernel> get(Location loc, const KernelSpec &spec);
   /// The kernel of an attention on tensors, likewise.
   FailureOr<GeneratedArrayKernel> get(Location loc, tile::ArraysAttr spec,
-                                      int64_t columns);
+                                      int64_t columns,
+                                      const ExternalSource *rows = nullptr);
   /// The storage kernels of a cache's spec, likewise.
   FailureOr<StorageSymbols> storage(const KernelSpec &spec, CacheType type);
 
@@ -125,23 +126,35 @@ FailureOr<GeneratedKernel> Kernels::get(Location loc, const KernelSpec &spec) {
   return kernels.back();
 }
 
-FailureOr<GeneratedArrayKernel>
-Kernels::get(Location loc, tile::ArraysAttr spec, int64_t columns) {
+FailureOr<GeneratedArrayKernel> Kernels::get(Location loc,
+                                             tile::ArraysAttr spec,
+                                             int64_t columns,
+                                             const ExternalSource *rows) {
   tile::ScheduleAttr schedule = chooseArraySchedule(spec, columns, tier);
+  SmallVector<Type> rowsOf;
+  if (rows)
+    rowsOf = rowTypesOf(*rows);
   for (const GeneratedArrayKernel &kernel : arrayKernels)
-    if (kernel.spec == spec && kernel.schedule == schedule)
+    if (kernel.spec == spec && kernel.schedule == schedule &&
+        kernel.rowsOf == rowsOf)
       return kernel;
   OwningOpRef<ModuleOp> own = ModuleOp::create(loc);
   OpBuilder builder = OpBuilder::atBlockEnd(own->getBody());
   auto kernel =
       tile::ArrayKernelOp::create(builder, loc, "attend", spec, schedule);
+  if (rows) {
+    buildRowsFunction(*own, "keys", *rows, /*isValue=*/false);
+    buildRowsFunction(*own, "values", *rows, /*isValue=*/true);
+    kernel->setAttr(kKeyRows, builder.getAttr<FlatSymbolRefAttr>("keys"));
+    kernel->setAttr(kValueRows, builder.getAttr<FlatSymbolRefAttr>("values"));
+  }
   expandArrayAttend(kernel);
   std::string prefix =
       "kvcache_array_kernel_" + std::to_string(arrayKernels.size()) + "_";
   if (failed(lowerArrayKernelToCpu(kernel)) ||
       failed(moveFunctions(*own, module, prefix)))
     return failure();
-  arrayKernels.push_back({spec, schedule, prefix + "attend"});
+  arrayKernels.push_back({spec, schedule, prefix + "attend", rowsOf});
   return arrayKernels.back();
 }
 
@@ -182,6 +195,23 @@ static FailureOr<KernelSpec> specOrReason(AttentionOp op, std::string &why) {
 static constexpr const char *kOwnPagesOnly =
     "the device's kernels read our own pages with one list per sequence, not ";
 
+/// Attention on tensors or on an external cache.
+static FailureOr<Values> attendArrays(Emitter &e, AttentionOp op,
+                                      Source &source, Kernels &kernels) {
+  tile::ArraysAttr spec = arraysSpecOf(op);
+  if (!spec) {
+    op.emitWarning("runs as plain loops: no kernel is generated for explicit "
+                   "key positions or more than 2048 channels");
+    return lowerAttention(e, op, source);
+  }
+  const ExternalSource *rows =
+      op.hasCache() ? static_cast<const ExternalSource *>(&source) : nullptr;
+  auto kernel = kernels.get(op.getLoc(), spec, columnsOf(op, spec), rows);
+  if (failed(kernel))
+    return failure();
+  return callArrayAttend(e, op, source, *kernel);
+}
+
 namespace {
 struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
   using KVCacheMaterializePassBase::KVCacheMaterializePassBase;
@@ -213,6 +243,11 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
     options.onlyCaches = true;
     options.attention = [&](Emitter &e, AttentionOp op,
                             Source &source) -> FailureOr<Values> {
+      bool external = bool(op.getCache().getType().getExternal());
+      if (device && external)
+        return op.emitError(kOwnPagesOnly) << "an external layout";
+      if (external)
+        return attendArrays(e, op, source, kernels);
       std::string why;
       FailureOr<KernelSpec> spec = specOrReason(op, why);
       if (device && failed(spec))
@@ -221,10 +256,6 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
         op.emitWarning("runs as plain loops: ") << why;
         return lowerAttention(e, op, source);
       }
-      if (device && op.getCache().getType().getExternal())
-        return op.emitError(kOwnPagesOnly) << "an external layout";
-      if (op.getCache().getType().getExternal())
-        return attendExternal(e, op, source, *spec);
       auto kernel = kernels.get(op.getLoc(), *spec);
       if (failed(kernel))
         return failure();
@@ -234,13 +265,7 @@ struct Materialize : kvcache::impl::KVCacheMaterializePassBase<Materialize> {
                          Source &source) -> FailureOr<Values> {
       if (device)
         return op.emitError(kOwnPagesOnly) << "plain tensors";
-      tile::ArraysAttr spec = arraysSpecOf(op);
-      if (!spec)
-        return Values(); // plain loops
-      auto kernel = kernels.get(op.getLoc(), spec, columnsOf(op, spec));
-      if (failed(kernel))
-        return failure();
-      return callArrayAttend(e, op, source, *kernel);
+      return attendArrays(e, op, source, kernels);
     };
     auto storage = [&](Operation *op,
                        PagedSource &source) -> FailureOr<StorageSymbols> {

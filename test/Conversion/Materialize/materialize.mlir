@@ -46,13 +46,15 @@ func.func @sinks(%q: tensor<2x4x16xf16>, %sp: tensor<?xi8>, %op: tensor<?xi8>, %
   return %o : tensor<2x4x16xf16>
 }
 
-// An external layout: one loop over tokens, no tensor as long as the sequence.
+// An external layout: a kernel that decodes tiles, no tensor as long as the sequence.
 !paged = !kvcache.cache<kv = 2, d = 16, open = f16, #kvcache.format<"key=f16,page=8">, #kvcache.external<
   key = f16, codes(0, affine_map<(p, t, h, c) -> (p, 0, t, h, c)>),
   value = f16, codes(0, affine_map<(p, t, h, c) -> (p, 1, t, h, c)>), table = raw>>
 // CHECK-LABEL: func.func @external
-// CHECK-NOT: tensor.empty(%{{.*}}) : tensor<?x
-// CHECK: math.exp {{.*}} : f32
+// CHECK-NOT: tensor.empty(%{{.*}}) : tensor<?x{{[0-9]}}
+// CHECK: %[[KERNEL:.*]] = constant @kvcache_array_kernel_0_attend
+// CHECK: %[[ENTRY:.*]] = builtin.unrealized_conversion_cast %[[KERNEL]]
+// CHECK: call @kvcache_parallel_for(%[[ENTRY]],
 // CHECK: return
 func.func @external(%q: tensor<2x4x16xf16>, %p: tensor<9x2x8x2x16xf16>, %t: tensor<2x5xi32>, %n: tensor<2xi32>) -> tensor<2x4x16xf16> {
   %c = kvcache.view pools(%p : tensor<9x2x8x2x16xf16>) table(%t : tensor<2x5xi32>) lengths(%n : tensor<2xi32>) -> !paged
@@ -60,5 +62,20 @@ func.func @external(%q: tensor<2x4x16xf16>, %p: tensor<9x2x8x2x16xf16>, %t: tens
   return %o : tensor<2x4x16xf16>
 }
 
-// The generated kernel is a private function.
+// Tensors as they lie, and one kernel for all lengths.
+// CHECK-LABEL: func.func @tensors
+// CHECK: memref.extract_strided_metadata
+// CHECK: constant @kvcache_array_kernel_1_attend
+// CHECK: constant @kvcache_array_kernel_1_attend
+// CHECK-NOT: kvcache_array_kernel_2
+func.func @tensors(%q: tensor<2x4x90x20xf32>, %k: tensor<2x2x70x20xf32>, %v: tensor<2x2x70x24xf32>, %r: tensor<1x4x200x20xf32>,
+    %l: tensor<1x2x300x20xf32>, %w: tensor<1x2x300x24xf32>) -> (tensor<2x4x90x24xf32>, tensor<1x4x200x24xf32>) {
+  %o, %s = kvcache.attention %q, %k, %v {} : tensor<2x4x90x20xf32>, tensor<2x2x70x20xf32>, tensor<2x2x70x24xf32>
+    -> tensor<2x4x90x24xf32>, tensor<2x4x90xf32>
+  %p, %t = kvcache.attention %r, %l, %w {} : tensor<1x4x200x20xf32>, tensor<1x2x300x20xf32>, tensor<1x2x300x24xf32>
+    -> tensor<1x4x200x24xf32>, tensor<1x4x200xf32>
+  return %o, %p : tensor<2x4x90x24xf32>, tensor<1x4x200x24xf32>
+}
+
+// The generated kernels are private functions.
 // CHECK: func.func private @kvcache_kernel_0_attend(%{{.*}}: !llvm.ptr, %{{.*}}: i64, %{{.*}}: i64) -> i32

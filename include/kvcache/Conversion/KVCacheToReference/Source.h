@@ -106,6 +106,46 @@ private:
                          mlir::Value head);
 };
 
+/// Arrays that somebody else lays out.
+class ExternalSource : public Source {
+public:
+  ExternalSource(const CacheParts &parts)
+      : parts(parts), layout(parts.type.getExternal()),
+        page(parts.type.getFormat().page) {}
+
+  mlir::Value sequences(Emitter &) override { return parts.sequences; }
+  mlir::Value length(Emitter &e, mlir::Value seq) override;
+  mlir::Value checkedLength(Emitter &e, mlir::Value seq,
+                            mlir::Value firstToken) override;
+  /// Page, token within it, head.
+  Values locate(Emitter &e, mlir::Value seq, mlir::Value head,
+                mlir::Value token) override;
+  mlir::Value load(Emitter &e, mlir::ValueRange row, bool isValue,
+                   mlir::Value channel) override;
+
+  bool hasTable() const { return layout.getTable() != TableRule::None; }
+  /// The array with this number: pools first, then scales.
+  mlir::Value array(int64_t number) const {
+    return number < static_cast<int64_t>(parts.pools.size())
+               ? parts.pools[number]
+               : parts.scales[number - parts.pools.size()];
+  }
+  /// One decoded channel; `extract` gives an element of an array.
+  mlir::Value
+  decode(Emitter &e, mlir::ValueRange row, bool isValue, mlir::Value channel,
+         llvm::function_ref<mlir::Value(int64_t array, mlir::ValueRange at)>
+             extract) const;
+
+  CacheParts parts;
+  ExternalAttr layout;
+  int64_t page;
+
+private:
+  mlir::Value pages(Emitter &e);
+  mlir::Value entry(Emitter &e, mlir::Value seq, mlir::Value head,
+                    mlir::Value logical);
+};
+
 /// Room in the table, and an open page, for the next token of `seq`.
 mlir::Value checkRoom(Emitter &e, PagedSource &source, mlir::Value seq,
                       mlir::Value token);

@@ -13,11 +13,15 @@ def KVCacheMaterializePass : Pass<"kvcache-materialize", "::mlir::ModuleOp"> {
     attention on our own pages becomes a call of a kernel that is generated
     for it (schedule chosen for the CPU tier) with the arguments of
     kvcache/ABI/KernelABI.h: checked lengths and tables, a workspace, all work
-    items, then the merge. Attention on an external layout becomes a loop over
-    the tokens, decoded through the layout's maps as they are visited.
+    items, then the merge.
 
-    An attention that no kernel can compute (a mask operand, say) is lowered to
-    plain loops with a warning that says why. Tables and lengths are checked as
+    Attention on tensors becomes a call of a kernel on arrays, with the arguments
+    of kvcache/ABI/ArrayKernelABI.h, whose work items `kvcache_parallel_for`
+    spreads over threads; so does attention on an external layout, with functions
+    that decode tiles of keys and values through the layout's maps.
+
+    An attention that no kernel can compute (sink logits on our own pages, say) is
+    lowered to plain loops with a warning that says why. Tables and lengths are checked as
     by `kvcache-lower-to-reference`.
 
     ```mlir

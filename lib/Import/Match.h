@@ -97,6 +97,9 @@ private:
   bool matchDot(const Node &dot, double factor);
   void peelScale(Cursor &cursor);
   bool checkOuterSelects();
+  bool checkRounding();
+  /// The least width of a number between the probabilities and the scores.
+  unsigned narrowestScore(Cursor cursor, unsigned &budget);
   bool isAllMasked(Cursor condition);
 
   Cursor rowMax;

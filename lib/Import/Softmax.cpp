@@ -132,7 +132,8 @@ bool Matcher::matchRoot(const Node &dot, Cursor divisor, bool &isCandidate) {
     if (!matchProbability(p, divisor))
       return false;
     peelShift();
-    return matchScores(match.scores, 1) && checkOuterSelects();
+    return matchScores(match.scores, 1) && checkOuterSelects() &&
+           checkRounding();
   }
   return false;
 }

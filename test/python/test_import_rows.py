@@ -110,3 +110,27 @@ def test_spellings_of_the_softmax(spelling: str) -> None:
         )
     assert any(name in text for name in ("%lp", "%safe", "%low2"))
     assert compare(text, operands(3, 5, 4))[0]["fused"]
+
+
+@pytest.mark.parametrize("where", ["scores", "probabilities"])
+@pytest.mark.parametrize("rounded", [False, True], ids=["wide result", "rounded result"])
+def test_rounding_inside_must_be_in_the_result(where: str, rounded: bool) -> None:
+    """Scores or probabilities rounded to f16 fuse only where the result is rounded as well."""
+    scores, half = "tensor<3x5xf32>", "tensor<3x5xf16>"
+    twice = (
+        f"  %h = stablehlo.convert {{}} : ({scores}) -> {half}\n"
+        f"  {{}} = stablehlo.convert %h : ({half}) -> {scores}\n"
+    )
+    text = attention(3, 5, twice.format("%s", "%x") if where == "scores" else "", dim=4)
+    if where == "probabilities":
+        text = text.replace("%x", "%s").replace("  %o =", twice.format("%p", "%pr") + "  %o =")
+        text = text.replace("dot_general %p", "dot_general %pr")
+    if rounded:
+        text = text.replace("-> tensor<3x1xf32> {", "-> tensor<3x1xf16> {").replace(
+            "  return %o : tensor<3x1xf32>",
+            "  %r = stablehlo.convert %o : (tensor<3x1xf32>) -> tensor<3x1xf16>\n"
+            "  return %r : tensor<3x1xf16>",
+        )
+    report = compare(text, operands(3, 5, 4), "float16" if rounded else "float32")
+    assert report[0]["fused"] == rounded
+    assert rounded or "rounded to 16 bits" in report[0]["reason"]

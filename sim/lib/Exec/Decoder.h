@@ -46,7 +46,7 @@ struct ModuleImpl : Module {
     std::map<std::string, Code *> byName;
     uint32_t instrCount = 0;
     int64_t localBytes = 0;
-    bool asyncOps = false; ///< has asynchronous copies or wgmma
+    bool asyncOps = false;     ///< has asynchronous copies or wgmma
     bool dynamicStack = false; ///< uses alloca
   };
   mutable std::mutex mutex;

@@ -35,6 +35,9 @@ static FailureOr<bool> parseShardingToken(AsmParser &parser,
     return false;
   for (const Punctuation &p : table)
     if (succeeded((parser.*p.parse)())) {
+      // The sizes of a sharding rule stand apart from its dimensions.
+      if (p.text == "{" && StringRef(text).ends_with(")"))
+        text += ' ';
       text += p.text;
       return true;
     }

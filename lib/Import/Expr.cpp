@@ -288,8 +288,12 @@ bool Reader::stepScalar(Cursor &cursor) {
   if (!extract)
     return false;
   Idxs at;
-  for (Value index : extract.getIndices()) {
-    auto idx = indexScalar(Cursor{index, {}, cursor.frame});
+  ArrayRef<int64_t> shape = shapeOf(extract.getTensor());
+  for (auto [index, size] : llvm::zip(extract.getIndices(), shape)) {
+    Cursor scalar{index, {}, cursor.frame};
+    auto idx = indexScalar(scalar);
+    if (!idx && indices)
+      idx = indices->position(*this, scalar, size);
     if (!idx)
       return false;
     at.push_back(*idx);

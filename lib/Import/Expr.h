@@ -58,10 +58,23 @@ struct Node {
   unsigned result = 0;
 };
 
+class Reader;
+
+/// Says what an index stands for that is itself read from a tensor.
+class IndexReader {
+public:
+  virtual ~IndexReader() = default;
+  /// The position in a dimension of `size`, if `index` is understood.
+  virtual std::optional<Idx> position(Reader &read, const Cursor &index,
+                                      int64_t size) = 0;
+};
+
 class Reader {
 public:
   explicit Reader(Space &space) : space(space) {}
   Space &space;
+  /// Set while gathers by a page table are looked through.
+  IndexReader *indices = nullptr;
 
   /// The tensor at fresh variables for each dimension.
   Cursor fresh(mlir::Value tensor);

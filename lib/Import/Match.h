@@ -27,22 +27,37 @@ struct BiasTerm {
   mlir::Type sumType; ///< in which the graph adds it
 };
 
+/// A number given at run time that multiplies scores, or divides them.
+struct ScoreFactor {
+  Cursor value;
+  bool inverse = false;
+};
+
+/// scale * factors * q.k
+struct DotTerm {
+  Cursor q, k;
+  Idxs depthAt; ///< the contracted position of q and k
+  double scale = 1;
+  std::vector<ScoreFactor> factors;
+  mlir::Operation *op = nullptr;
+};
+
 /// softmax(mask(softcap(scale * q.k) + biases)) . v at symbolic positions.
 struct Match {
   mlir::Value root; ///< the tensor that attention replaces
   Idxs rootAt;      ///< its symbolic position
   Idxs keyAt;       ///< the position of the key, one index per contracted loop
-  Idxs depthAt;     ///< the contracted position of q and k
-  Cursor q, k, v;
+  DotTerm dot;      ///< of queries and keys
+  std::optional<DotTerm> second; ///< added to it: more channels of both
+  Cursor v;
   Cursor probabilities;
   Cursor scores;                        ///< what the softmax is taken of
   Cursor sink;                          ///< a logit without a key, if any
-  mlir::Operation *scoresDot = nullptr; ///< the product of q and k
-  double scale = 1;
   double softcap = 0; ///< 0: none
   std::vector<MaskTerm> masks;
   std::vector<BiasTerm> biases;
   bool zeroEmptyRows = false; ///< a select turns rows without keys into zeros
+  bool zeroNaNs = false;      ///< and rows with NaN in any score
 };
 
 /// Matches or says why not.
@@ -94,8 +109,11 @@ private:
   bool matchScores(Cursor s, double factor);
   bool matchSelect(const Node &select, double factor);
   bool matchSum(const Node &sum, double factor);
-  bool matchDot(const Node &dot, double factor);
-  void peelScale(Cursor &cursor);
+  bool matchProduct(Cursor s, DotTerm term);
+  bool matchProductSum(const Node &sum, const DotTerm &term);
+  bool matchDot(const Node &dot, DotTerm term);
+  void peelScale(Cursor &cursor, double &scale);
+  Cursor peelNaNs(Cursor p);
   bool checkOuterSelects();
   bool checkRounding();
   /// The least width of a number between the probabilities and the scores.

@@ -67,7 +67,8 @@ void Rewriter::refresh(Digits &digits) {
 
 void Rewriter::refreshAll() {
   for (Digits *digits : {&rootDigits, &batch, &kv, &group, &query, &key, &depth,
-                         &value, &maskDigits, &sinkDigits})
+                         &value, &maskDigits, &sinkDigits, &depth2, &columns, &pageTokens,
+                         &subPages})
     refresh(*digits);
 }
 
@@ -103,7 +104,9 @@ bool Rewriter::collect(Cursor cursor, Digits &digits) {
 /// the root.
 bool Rewriter::isUsedElsewhere() {
   Operation *root = m.root.getDefiningOp();
-  SmallVector<Operation *> work{m.scoresDot};
+  SmallVector<Operation *> work{m.dot.op};
+  if (m.second)
+    work.push_back(m.second->op);
   llvm::SmallPtrSet<Operation *, 32> seen;
   while (!work.empty()) {
     Operation *op = work.pop_back_val();
@@ -164,7 +167,14 @@ void Rewriter::chooseQueryDigits(ArrayRef<VarId> queryOnly, bool &batchFirst) {
 
 bool Rewriter::classify() {
   Digits q, k, v, masks;
-  bool readable = collect(m.q, q) && collect(m.k, k) && collect(m.v, v);
+  bool readable =
+      collect(m.dot.q, q) && collect(m.dot.k, k) && collect(m.v, v);
+  if (m.second)
+    readable &= collect(m.second->q, q) && collect(m.second->k, k);
+  for (const DotTerm *term : {&m.dot, m.second ? &*m.second : nullptr})
+    if (term)
+      for (const ScoreFactor &factor : term->factors)
+        readable &= collect(factor.value, q);
   for (const MaskTerm &mask : m.masks)
     readable &= collect(mask.condition, masks);
   for (const BiasTerm &bias : m.biases)
@@ -180,7 +190,9 @@ bool Rewriter::classify() {
       space.collectDigits(idx, out);
   };
   digitsOf(m.keyAt, key);
-  digitsOf(m.depthAt, depth);
+  digitsOf(m.dot.depthAt, depth);
+  if (m.second)
+    digitsOf(m.second->depthAt, depth2);
   digitsOf(m.rootAt, rootDigits);
   for (VarId d : rootDigits)
     if (has(v, d) && !has(q, d) && !has(k, d) && !has(masks, d) &&
@@ -190,7 +202,8 @@ bool Rewriter::classify() {
   Digits shared;
   for (VarId d : rows)
     (has(k, d) || has(v, d) ? shared : queryOnly).push_back(d);
-  if (!within(q, rows, depth) || !within(without(k, depth), rows, key) ||
+  if (!within(without(q, depth2), rows, depth) ||
+      !within(without(without(k, depth), depth2), rows, key) ||
       !within(without(v, key), rows, value) || !within(masks, rows, key) ||
       !within(sinkDigits, rows, {}))
     return refuse("an operand has positions that the result does not have");
@@ -204,6 +217,10 @@ bool Rewriter::classify() {
   if (!keyRows.empty() && !valueRows.empty())
     return refuse("keys and values belong to different rows (heads are mixed "
                   "between them)");
+  if (m.second && m.dot.scale == 0)
+    return refuse("the first of two products is multiplied by 0");
+  if (m.second && !classifySecond(rows, v))
+    return refuse("the second product has keys of its own for every query");
   bool batchFirst = false;
   chooseQueryDigits(queryOnly, batchFirst);
   group = without(queryOnly, query);
@@ -216,6 +233,21 @@ bool Rewriter::classify() {
     if (!has(kv, d) && !has(group, d))
       return refuse("the sink logit differs between rows of one head");
   return true;
+}
+
+/// Both products have the same keys, up to heads that share them: keys that
+/// differ between queries would be made for every query.
+bool Rewriter::classifySecond(const Digits &rows, const Digits &v) {
+  Digits first, second;
+  collect(m.dot.k, first);
+  collect(m.second->k, second);
+  refresh(first);
+  refresh(second);
+  auto rowsWithin = [&](const Digits &a, const Digits &b) {
+    return llvm::all_of(
+        a, [&](VarId d) { return !has(rows, d) || has(b, d) || has(v, d); });
+  };
+  return rowsWithin(first, second) || rowsWithin(second, first);
 }
 
 /// A bias of 0 and -inf under a condition is a mask.
@@ -376,6 +408,8 @@ void Rewriter::planStatic() {
         continue;
       visible = before;
     }
+    if (planSlopes(bias))
+      continue;
     biases.push_back(bias);
     lowBias |= !least || *least <= kNegligible;
   }
@@ -467,7 +501,7 @@ bool Rewriter::recogniseVisible() {
 }
 
 bool Rewriter::planEmptyRows() {
-  bool possible = !dynamicMasks.empty();
+  bool possible = !dynamicMasks.empty() || !lengths.empty();
   int64_t keys = product(key);
   for (size_t row = 0; row < visible.size() && !possible; row += keys)
     possible =
@@ -503,8 +537,13 @@ bool Rewriter::planMasks() {
       numbers.push_back(bias);
   numBiases = m.biases.size();
   m.biases = numbers;
+  splitMasks();
   planStatic();
-  return planHiddenFill() && recogniseVisible() && planEmptyRows();
+  if (!planHiddenFill() || !recogniseVisible())
+    return false;
+  planCache();
+  planLengths();
+  return planEmptyRows();
 }
 
 bool Rewriter::plan() {
@@ -542,15 +581,19 @@ llvm::json::Object Rewriter::attributes() {
                             {"dtype", element},
                             {"heads", product(kv) * product(group)},
                             {"kv_heads", product(kv)},
-                            {"head_dim", product(depth)},
+                            {"head_dim",
+                             product(depth) + (m.second ? product(depth2) : 0)},
                             {"value_dim", product(value)},
                             {"q_len", product(query)},
                             {"kv_len", product(key)},
-                            {"scale", m.scale},
+                            {"scale", m.dot.scale},
                             {"causal", causal},
                             {"mask", mask},
                             {"sinks", static_cast<bool>(m.sink)},
-                            {"empty_rows", empty}};
+                            {"empty_rows", empty},
+                            {"cache", cacheAttributes()}};
+  if (!cacheReason.empty())
+    result["cache_reason"] = cacheReason;
   if (causal)
     result["alignment"] = causalTopLeft && product(query) != product(key)
                               ? "top-left"
@@ -558,6 +601,14 @@ llvm::json::Object Rewriter::attributes() {
   if (left || right)
     result["window"] = llvm::json::Array{
         orNull(left), causal ? llvm::json::Value(0) : orNull(right)};
+  if (!lengths.empty())
+    result["lengths"] = true;
+  if (!slopes.empty())
+    result["alibi"] = llvm::json::Array(slopes);
+  if (m.second)
+    result["products"] = 2;
+  if (!m.dot.factors.empty())
+    result["runtime_scale"] = true;
   if (m.softcap != 0)
     result["softcap"] = m.softcap;
   return result;

@@ -13,7 +13,7 @@ using namespace mlir;
 using namespace kvcache;
 using namespace kvcache::import;
 
-static Value reshape(ImplicitLocOpBuilder &b, Value tensor,
+Value kvcache::import::reshape(ImplicitLocOpBuilder &b, Value tensor,
                      ArrayRef<int64_t> shape) {
   auto type = cast<RankedTensorType>(tensor.getType());
   if (type.getShape() == shape)
@@ -44,7 +44,7 @@ static Value reshape(ImplicitLocOpBuilder &b, Value tensor,
   return tensor::ExpandShapeOp::create(b, target, tensor, whole(shape.size()));
 }
 
-static Value toFloat(ImplicitLocOpBuilder &b, Value x) {
+Value kvcache::import::toFloat(ImplicitLocOpBuilder &b, Value x) {
   Type f32 = b.getF32Type();
   if (x.getType() == f32)
     return x;
@@ -191,7 +191,8 @@ Value Rewriter::gather(
 
 /// The source over `dims`, each the product of its digits.
 Value Rewriter::operand(ImplicitLocOpBuilder &b, Cursor source,
-                        ArrayRef<Digits> dims) {
+                        ArrayRef<Digits> dims, ArrayRef<ScoreFactor> factors,
+                        double scale) {
   Digits loops;
   SmallVector<int64_t> shape;
   for (const Digits &dim : dims) {
@@ -199,7 +200,7 @@ Value Rewriter::operand(ImplicitLocOpBuilder &b, Cursor source,
     shape.push_back(product(dim));
   }
   Cursor at = read.peel(source);
-  if (at.isTensor() &&
+  if (factors.empty() && scale == 1 && at.isTensor() &&
       cast<RankedTensorType>(at.value.getType()).getElementType().isF32()) {
     // Already in this order: only the shape differs.
     Idx linear;
@@ -214,11 +215,75 @@ Value Rewriter::operand(ImplicitLocOpBuilder &b, Cursor source,
         space.equal(linear, wanted))
       return reshape(b, at.value, shape);
   }
-  Value copy = gather(b, loops, source, b.getF32Type(),
-                      [](ImplicitLocOpBuilder &in, ValueRange args) {
-                        return toFloat(in, args[0]);
-                      });
+  SmallVector<Cursor> sources{source};
+  for (const ScoreFactor &factor : factors)
+    sources.push_back(factor.value);
+  Value copy = gather(
+      b, loops, sources, b.getF32Type(),
+      [&](ImplicitLocOpBuilder &in, ValueRange args) {
+        Value x = toFloat(in, args[0]);
+        for (auto [factor, arg] : llvm::zip(factors, args.drop_front())) {
+          Value y = toFloat(in, arg);
+          x = factor.inverse ? arith::DivFOp::create(in, x, y).getResult()
+                             : arith::MulFOp::create(in, x, y).getResult();
+        }
+        if (scale != 1)
+          x = arith::MulFOp::create(
+              in, x,
+              arith::ConstantOp::create(in, in.getF32FloatAttr(scale)));
+        return x;
+      });
   return reshape(b, copy, shape);
+}
+
+/// Two tensors one behind the other along the channels.
+static Value joinChannels(ImplicitLocOpBuilder &b, Value x, Value y) {
+  return tensor::ConcatOp::create(b, 3, ValueRange{x, y});
+}
+
+Value Rewriter::queries(ImplicitLocOpBuilder &b) {
+  Digits heads = kv;
+  llvm::append_range(heads, group);
+  Value q =
+      operand(b, m.dot.q, {batch, heads, query, depth}, m.dot.factors);
+  if (!m.second)
+    return q;
+  return joinChannels(b, q,
+                      operand(b, m.second->q, {batch, heads, query, depth2},
+                              m.second->factors,
+                              m.second->scale / m.dot.scale));
+}
+
+Value Rewriter::keys(ImplicitLocOpBuilder &b) {
+  if (cached)
+    return cachedOperand(b, keySide, depth);
+  Value k = operand(b, m.dot.k, {batch, kv, key, depth});
+  if (!m.second)
+    return k;
+  return joinChannels(b, k, operand(b, m.second->k, {batch, kv, key, depth2}));
+}
+
+/// Rows whose probabilities the graph replaces by zeros for being NaN.
+Value Rewriter::withoutNaNs(ImplicitLocOpBuilder &b, Value out, Value lse) {
+  if (!m.zeroNaNs)
+    return out;
+  auto type = cast<RankedTensorType>(out.getType());
+  AffineMap whole = b.getMultiDimIdentityMap(4);
+  Value empty = tensor::EmptyOp::create(b, type, ValueRange());
+  return linalg::GenericOp::create(
+             b, TypeRange(type), ValueRange{out, lse}, empty,
+             ArrayRef{whole, whole.dropResult(3), whole},
+             SmallVector<utils::IteratorType>(4, utils::IteratorType::parallel),
+             [](OpBuilder &nested, Location loc, ValueRange args) {
+               Value isNaN = arith::CmpFOp::create(
+                   nested, loc, arith::CmpFPredicate::UNO, args[1], args[1]);
+               Value zero = arith::ConstantOp::create(
+                   nested, loc, nested.getF32FloatAttr(0));
+               Value x = arith::SelectOp::create(nested, loc, isNaN, zero,
+                                                 args[0]);
+               linalg::YieldOp::create(nested, loc, x);
+             })
+      .getResult(0);
 }
 
 Value Rewriter::visibleConstant(ImplicitLocOpBuilder &b) {
@@ -371,9 +436,10 @@ Value Rewriter::build() {
   ImplicitLocOpBuilder b(root->getLoc(), root);
   Digits heads = kv;
   llvm::append_range(heads, group);
-  Value q = operand(b, m.q, {batch, heads, query, depth});
-  Value k = operand(b, m.k, {batch, kv, key, depth});
-  Value v = operand(b, m.v, {batch, kv, key, value});
+  Value q = queries(b);
+  Value k = keys(b);
+  Value v = cached ? cachedOperand(b, valueSide, value)
+                   : operand(b, m.v, {batch, kv, key, value});
   Value mask = maskOperand(b);
   Value sinks = sinkOperand(b);
   CausalAttr causal;
@@ -392,11 +458,17 @@ Value Rewriter::build() {
   auto lse =
       RankedTensorType::get(ArrayRef(outShape).drop_back(), b.getF32Type());
   auto attention = AttentionOp::create(
-      b, out, lse, q, ValueRange{k, v}, Value(), Value(), Value(), mask,
-      Value(), sinks, b.getF64FloatAttr(m.scale), causal, window, softcap,
-      DenseF32ArrayAttr(), DenseI64ArrayAttr(),
+      b, out, lse, q, ValueRange{k, v}, lengthOperand(b), Value(), Value(),
+      mask, Value(), sinks, b.getF64FloatAttr(m.dot.scale), causal, window,
+      softcap,
+      slopes.empty() ? DenseF32ArrayAttr()
+                     : DenseF32ArrayAttr::get(b.getContext(), slopes),
+      DenseI64ArrayAttr(),
       EmptyRowsAttr::get(b.getContext(), emptyRows));
-  Value result = scatterBack(b, attention.getOut());
+  Value out = withoutNaNs(b, attention.getOut(), attention.getLse());
+  if (cached)
+    out = validRows(b, out);
+  Value result = scatterBack(b, out);
   m.root.replaceAllUsesWith(result);
   return result;
 }

@@ -3,6 +3,7 @@
 #ifndef KVCACHE_LIB_IMPORT_REWRITE_H
 #define KVCACHE_LIB_IMPORT_REWRITE_H
 
+#include "Cache.h"
 #include "Match.h"
 
 #include "kvcache/Dialect/KVCache/IR/KVCache.h"
@@ -30,6 +31,11 @@ inline constexpr double kAbsorbingFactor = 0x1p40;
 inline constexpr double kLowestFloat = -std::numeric_limits<float>::max();
 double absorbing(double value, mlir::Type sumType);
 
+mlir::Value reshape(mlir::ImplicitLocOpBuilder &b, mlir::Value tensor,
+                    llvm::ArrayRef<int64_t> shape);
+/// A float as f32.
+mlir::Value toFloat(mlir::ImplicitLocOpBuilder &b, mlir::Value x);
+
 /// Decides what the op can say of a match, then builds it.
 class Rewriter {
 public:
@@ -44,6 +50,10 @@ public:
 
   std::string reason;
   llvm::json::Object attributes();
+
+  using Digits = import::Digits;
+  /// Digits of [page or sequence, kv head, token, channel].
+  using Groups = std::array<Digits, 4>;
 
 private:
   bool refuse(const llvm::Twine &why);
@@ -62,6 +72,18 @@ private:
   bool planEmptyRows();
   bool convertBiasToMask(const BiasTerm &bias);
 
+  // Lengths.cpp
+  struct LengthTerm {
+    Cursor bound; ///< keys below bound + add are visible
+    int64_t add = 0;
+  };
+  void splitMasks();
+  std::optional<int64_t> keyOffset(Cursor cursor);
+  bool matchLength(const MaskTerm &mask, LengthTerm &length);
+  void planLengths();
+  mlir::Value lengthOperand(mlir::ImplicitLocOpBuilder &b);
+  bool planSlopes(const BiasTerm &bias);
+
   int64_t product(llvm::ArrayRef<VarId> digits) const;
   mlir::Value
   gather(mlir::ImplicitLocOpBuilder &b, llvm::ArrayRef<VarId> loops,
@@ -70,19 +92,52 @@ private:
                                         mlir::ValueRange)>
              body);
   mlir::Value operand(mlir::ImplicitLocOpBuilder &b, Cursor source,
-                      llvm::ArrayRef<Digits> dims);
+                      llvm::ArrayRef<Digits> dims,
+                      llvm::ArrayRef<ScoreFactor> factors = {},
+                      double scale = 1);
+  mlir::Value queries(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value keys(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value withoutNaNs(mlir::ImplicitLocOpBuilder &b, mlir::Value out,
+                          mlir::Value lse);
+  bool classifySecond(const Digits &rows, const Digits &v);
   mlir::Value maskOperand(mlir::ImplicitLocOpBuilder &b);
   mlir::Value sinkOperand(mlir::ImplicitLocOpBuilder &b);
   mlir::Value visibleConstant(mlir::ImplicitLocOpBuilder &b);
   mlir::Value scatterBack(mlir::ImplicitLocOpBuilder &b, mlir::Value out);
 
+  // Caches behind keys and values (CachePlan.cpp, CacheBuild.cpp).
+  void planCache();
+  bool refuseCache(const llvm::Twine &why);
+  bool planPages();
+  bool splitPages();
+  bool planSlot(CachedSide &side, Digits &channels);
+  bool planSide(const CachedSide &side, const Digits &channels);
+  bool planParams(const CachedSide &side, const Groups &groups);
+  Groups groupsOf(const Digits &channels) const;
+  mlir::Value cachedOperand(mlir::ImplicitLocOpBuilder &b,
+                            const CachedSide &side, const Digits &channels);
+  mlir::Value pageTable(mlir::ImplicitLocOpBuilder &b);
+  mlir::Value gatherPages(mlir::ImplicitLocOpBuilder &b, mlir::Value pool);
+  mlir::Value validRows(mlir::ImplicitLocOpBuilder &b, mlir::Value out);
+  mlir::Value param(mlir::ImplicitLocOpBuilder &b,
+                    llvm::ArrayRef<Product> terms, Groups groups,
+                    mlir::Type element);
+  mlir::Value viewOf(mlir::ImplicitLocOpBuilder &b, const Cursor &cursor,
+                     const Groups &groups);
+  llvm::json::Value cacheAttributes() const;
+  std::string encodingText(const CachedSide &side, const Groups &groups,
+                           mlir::Type element, const Groups &used) const;
+
   Space &space;
   Reader &read;
   Match &m;
   Digits rootDigits, batch, kv, group, query, key, depth, value;
+  Digits depth2; ///< channels of the second product
   Digits maskDigits, sinkDigits;
   std::vector<MaskTerm> dynamicMasks;
   std::vector<BiasTerm> biases; ///< kept as numbers
+  std::vector<LengthTerm> lengths; ///< the least of them
+  std::vector<float> slopes;       ///< of ALiBi, one per head
   std::vector<char> visible;    ///< [query][key]; empty: all
   bool staticMask = false;      ///< `visible` needs an operand
   bool lowBias = false;         ///< a bias may hide keys by itself
@@ -93,6 +148,14 @@ private:
   bool causalTopLeft = false, causalBottomRight = false;
   std::optional<int64_t> left, right;
   EmptyRows emptyRows = EmptyRows::Zero;
+
+  std::optional<CacheReader> cache;
+  CachedSide keySide, valueSide;
+  bool cached = false;
+  std::string cacheReason;     ///< why a cache was seen but not used
+  Digits columns, pageTokens;  ///< of the table, of a page: digits of the key
+  Digits subPages;             ///< parts of a page that are pages of our own
+  mlir::Value table;           ///< once built
 };
 
 } // namespace kvcache::import

@@ -16,22 +16,25 @@ static constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
 
 bool Matcher::matchScores(Cursor s, double factor) {
   Node node = read.resolveNumber(s);
+  auto product = [&] {
+    DotTerm term;
+    term.scale = factor;
+    return matchProduct(s, term);
+  };
   if (node.kind == Kind::Reduce)
-    return matchDot(node, factor);
+    return product();
   if (node.kind != Kind::Op)
     return refuse("the softmax is not taken of a product of queries and keys");
   if (isa<arith::MulFOp>(node.op)) {
     for (unsigned i : {0u, 1u})
       if (auto number = read.number(node.operands[i]))
         return matchScores(node.operands[1 - i], factor * *number);
-    return refuse("the scores are multiplied by something that is not one "
-                  "constant");
+    return product();
   }
   if (isa<arith::DivFOp>(node.op)) {
     if (auto number = read.number(node.operands[1]); number && *number != 0)
       return matchScores(node.operands[0], factor / *number);
-    return refuse("the scores are divided by something that is not one "
-                  "constant");
+    return product();
   }
   if (isa<arith::NegFOp>(node.op))
     return matchScores(node.operands[0], -factor);
@@ -50,12 +53,15 @@ bool Matcher::matchScores(Cursor s, double factor) {
 }
 
 bool Matcher::matchSum(const Node &sum, double factor) {
-  if (match.softcap != 0)
-    return refuse("something is added to the scores inside the soft cap");
   bool left = holdsProduct(sum.operands[0]),
        right = holdsProduct(sum.operands[1]);
-  if (left && right)
-    return refuse("the scores are a sum of two products");
+  if (left && right) {
+    DotTerm term;
+    term.scale = factor;
+    return matchProductSum(sum, term);
+  }
+  if (match.softcap != 0)
+    return refuse("something is added to the scores inside the soft cap");
   if (!left && !right)
     return refuse("the softmax is not taken of a product of queries and keys");
   double sign = isa<arith::SubFOp>(sum.op) ? -1 : 1;
@@ -90,7 +96,7 @@ bool Matcher::matchSelect(const Node &select, double factor) {
 }
 
 /// Constant factors of an operand in f32 belong to the scale.
-void Matcher::peelScale(Cursor &cursor) {
+void Matcher::peelScale(Cursor &cursor, double &scale) {
   while (true) {
     cursor = read.peel(cursor);
     Node node = read.resolve(cursor);
@@ -106,7 +112,7 @@ void Matcher::peelScale(Cursor &cursor) {
       bool found = false;
       for (unsigned i : {0u, 1u})
         if (auto number = read.number(node.operands[i]); !found && number) {
-          match.scale *= *number;
+          scale *= *number;
           cursor = node.operands[1 - i];
           found = true;
         }
@@ -116,7 +122,7 @@ void Matcher::peelScale(Cursor &cursor) {
                                  ? read.number(node.operands[1])
                                  : std::nullopt;
                number && *number != 0) {
-      match.scale /= *number;
+      scale /= *number;
       cursor = node.operands[0];
     } else {
       return;
@@ -124,9 +130,62 @@ void Matcher::peelScale(Cursor &cursor) {
   }
 }
 
-bool Matcher::matchDot(const Node &dot, double factor) {
+/// q1.k1 + q2.k2 is one product over the channels of both.
+bool Matcher::matchProductSum(const Node &sum, const DotTerm &term) {
+  auto refuseMore = [&] {
+    return refuse("the scores are a sum of more than two products");
+  };
+  if (match.second)
+    return refuseMore();
+  DotTerm right = term;
+  if (isa<arith::SubFOp>(sum.op))
+    right.scale = -right.scale;
+  if (!matchProduct(sum.operands[1], right))
+    return false;
+  if (match.second)
+    return refuseMore();
+  match.second = match.dot;
+  return matchProduct(sum.operands[0], term);
+}
+
+/// Nothing but factors between the product and what is masked.
+bool Matcher::matchProduct(Cursor s, DotTerm term) {
+  Node node = read.resolveNumber(s);
+  if (node.kind == Kind::Reduce)
+    return matchDot(node, term);
+  if (node.kind != Kind::Op)
+    return refuse("the softmax is not taken of a product of queries and keys");
+  if (isa<arith::NegFOp>(node.op)) {
+    term.scale = -term.scale;
+    return matchProduct(node.operands[0], term);
+  }
+  if (isa<arith::AddFOp, arith::SubFOp>(node.op)) {
+    if (holdsProduct(node.operands[0]) && holdsProduct(node.operands[1]))
+      return matchProductSum(node, term);
+    return refuse("the scores are multiplied after something was added");
+  }
+  if (isa<arith::MulFOp, arith::DivFOp>(node.op)) {
+    bool divides = isa<arith::DivFOp>(node.op);
+    for (unsigned i : {1u, 0u}) {
+      if (divides && i == 0)
+        break;
+      Cursor other = node.operands[i];
+      if (!holdsProduct(node.operands[1 - i]) || holdsProduct(other))
+        continue;
+      if (auto number = read.number(other); number && *number != 0)
+        term.scale = divides ? term.scale / *number : term.scale * *number;
+      else
+        term.factors.push_back({other, divides});
+      return matchProduct(node.operands[1 - i], term);
+    }
+  }
+  return refuse("the scores go through '" + node.op->getName().getStringRef() +
+                "' before they are multiplied");
+}
+
+bool Matcher::matchDot(const Node &dot, DotTerm term) {
   Cursor a, b;
-  if (!isContraction(dot, a, b, match.depthAt))
+  if (!isContraction(dot, a, b, term.depthAt))
     return refuse("the softmax is not taken of a product of queries and keys");
   SmallVector<VarId> keys;
   for (const Idx &idx : match.keyAt)
@@ -141,13 +200,17 @@ bool Matcher::matchDot(const Node &dot, double factor) {
   if (first == second)
     return refuse(first ? "both factors of the scores depend on the key"
                         : "the scores do not depend on the key");
-  match.q = first ? b : a;
-  match.k = first ? a : b;
-  match.scale *= factor;
-  match.scoresDot = dot.cursor.value.getDefiningOp();
-  peelScale(match.q);
-  peelScale(match.k);
-  if (!std::isfinite(match.scale))
+  for (const ScoreFactor &factor : term.factors)
+    if (usesKeys(factor.value))
+      return refuse("the scores are multiplied by something that differs "
+                    "between keys");
+  term.q = first ? b : a;
+  term.k = first ? a : b;
+  term.op = dot.cursor.value.getDefiningOp();
+  peelScale(term.q, term.scale);
+  peelScale(term.k, term.scale);
+  if (!std::isfinite(term.scale))
     return refuse("the scale is not finite");
+  match.dot = term;
   return true;
 }

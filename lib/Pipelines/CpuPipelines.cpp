@@ -84,13 +84,14 @@ void kvcache::buildToReferencePipeline(OpPassManager &pm) {
   pm.addPass(createCSEPass());
 }
 
-void kvcache::buildToCpuPipeline(OpPassManager &pm, bool resultsAsArguments) {
+void kvcache::buildToCpuPipeline(OpPassManager &pm, bool resultsAsArguments,
+                                 bool onlyMissed) {
   // Caches are changed in place: nobody may still look at the old one.
   pm.addPass(createVerifyLinearPass());
   // Fusion looks within one function, as the lowering of caches does.
   pm.addPass(createInlinerPass());
   pm.addPass(createSymbolDCEPass());
-  buildFusePipeline(pm);
+  buildFusePipeline(pm, onlyMissed);
   pm.addPass(createKVCacheMaterializePass());
   // What has to do with no cache: quantize, attention on plain tensors, ...
   buildToReferencePipeline(pm);
@@ -103,7 +104,8 @@ void kvcache::buildRunOnCpuPipeline(OpPassManager &pm, bool fuse) {
   import.fuse = fuse;
   pm.addPass(import::createImportPass(import));
   if (fuse)
-    return buildToCpuPipeline(pm);
+    return buildToCpuPipeline(pm, /*resultsAsArguments=*/false,
+                              /*onlyMissed=*/true); // import has its own
   buildToReferencePipeline(pm);
   buildLowerToLLVMPipeline(pm);
 }

@@ -15,10 +15,12 @@ using namespace mlir;
 
 namespace kvcache {
 
-void buildFusePipeline(OpPassManager &pm) {
+void buildFusePipeline(OpPassManager &pm, bool onlyMissed) {
   // Keys and values must be seen to use the same table.
   pm.addPass(createCSEPass());
-  pm.addPass(createFuseAttentionPass());
+  FuseAttentionPassOptions fuse;
+  fuse.onlyMissed = onlyMissed;
+  pm.addPass(createFuseAttentionPass(fuse));
   // Kernels take queries as rows, graphs often do not.
   pm.addPass(createFlattenQueriesPass());
   // Slices and reshapes that became part of a map have no users left.
@@ -49,7 +51,7 @@ void registerPipelines() {
   PassPipelineRegistration<>(
       "kvcache-fuse",
       "attend to caches instead of gathered and decoded tensors",
-      buildFusePipeline);
+      [](OpPassManager &pm) { buildFusePipeline(pm); });
   PassPipelineRegistration<ToPTXOptions>(
       "kvcache-to-ptx", "lower kernels to nvvm for a PTX target",
       buildToPTXPipeline);

@@ -27,8 +27,11 @@ void buildLowerToLLVMPipeline(mlir::OpPassManager &pm,
                               bool resultsAsArguments = false);
 
 /// Fused kernels for this machine, to the LLVM dialect (`--kvcache-to-cpu`).
+/// With `onlyMissed` no remark is made on attention that has no cache behind
+/// it.
 void buildToCpuPipeline(mlir::OpPassManager &pm,
-                        bool resultsAsArguments = false);
+                        bool resultsAsArguments = false,
+                        bool onlyMissed = false);
 
 /// What kv-run does: the reference, or the fused kernels, to the LLVM dialect.
 void buildRunOnCpuPipeline(mlir::OpPassManager &pm, bool fuse);

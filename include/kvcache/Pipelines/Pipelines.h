@@ -13,7 +13,7 @@
 namespace kvcache {
 
 /// `--kvcache-fuse`: attention on decoded tensors becomes attention on a cache.
-void buildFusePipeline(mlir::OpPassManager &pm);
+void buildFusePipeline(mlir::OpPassManager &pm, bool onlyMissed = false);
 
 struct ToPTXOptions : mlir::PassPipelineOptions<ToPTXOptions> {
   Option<std::string> target{*this, "target", llvm::cl::desc("PTX target"),

@@ -167,10 +167,11 @@ static Values emptyRow(Emitter &e, AttentionOp op, Source &source,
     return {e.f64(std::nan("")), acc};
   if (op.getEmptyRows() == EmptyRows::Zero)
     return {e.f64(1), acc};
+  // The mean over all keys, those past the length included.
+  Value all = source.capacity(e, c.seq);
   Value count = arith::SIToFPOp::create(
-      e, e.getF64Type(),
-      arith::IndexCastOp::create(e, e.getI64Type(), c.length));
-  return {count, e.loop(e.index(0), c.length, acc,
+      e, e.getF64Type(), arith::IndexCastOp::create(e, e.getI64Type(), all));
+  return {count, e.loop(e.index(0), all, acc,
                         [&](Value token, ValueRange a) -> Values {
                           return {addValue(e, source, c, token, e.f64(1), a[0],
                                            channels)};

@@ -97,6 +97,7 @@ public:
     Value room = e.dim(k, dims.token);
     return lengths ? e.toIndex(e.extract(lengths, seq)) : room;
   }
+  Value capacity(Emitter &e, Value) override { return e.dim(k, dims.token); }
   Value checkedLength(Emitter &e, Value seq, Value) override {
     Value n = length(e, seq), room = e.dim(k, dims.token);
     if (!lengths)
@@ -159,9 +160,10 @@ static std::optional<int64_t> evaluate(AffineExpr expr, ArrayRef<int64_t> at) {
   return folded ? std::optional(folded.getValue()) : std::nullopt;
 }
 
-/// The pages that the codes' arrays have: the page coordinate p is bounded by
-/// every dimension it moves in, with the other coordinates at their largest.
-Value ExternalSource::pages(Emitter &e) {
+/// How far a coordinate (page 0, token 1) can go in the codes' arrays: it is
+/// bounded by every dimension it moves in, with the others at their largest
+/// (page and token, where they are not known, at 0).
+Value ExternalSource::room(Emitter &e, unsigned coordinate) {
   Value least;
   for (bool isValue : {false, true}) {
     ExternalTensorAttr side = isValue ? layout.getValue() : layout.getKey();
@@ -172,28 +174,42 @@ Value ExternalSource::pages(Emitter &e) {
         side.getElement(), side.getPacking());
     int64_t channels =
         isValue ? parts.type.getValueDim() : parts.type.getHeadDim();
-    int64_t tokens = page;
+    int64_t tokens = hasTable() ? page : 1, stored = tokens;
+    bool overTokens =
+        side.getPacking() && side.getPacking().getAxis() == PackAxis::Token;
     if (side.getPacking())
-      (side.getPacking().getAxis() == PackAxis::Token ? tokens : channels) /=
-          per;
-    SmallVector<int64_t> last = {0, tokens - 1, parts.type.getKvHeads() - 1,
-                                 channels - 1};
+      (overTokens ? stored : channels) /= per;
+    SmallVector<int64_t> last = {0, std::max<int64_t>(stored - 1, 0),
+                                 parts.type.getKvHeads() - 1, channels - 1};
+    last[coordinate] = 0;
+    int64_t scale = coordinate == 1 && overTokens ? per : 1;
     for (auto [i, expr] : llvm::enumerate(map.getResults())) {
-      if (!expr.isFunctionOfDim(0))
+      if (!expr.isFunctionOfDim(coordinate))
         continue;
       auto rest = evaluate(expr, last);
-      auto step = evaluate(expr, {1, 0, 0, 0}),
-           zero = evaluate(expr, {0, 0, 0, 0});
+      SmallVector<int64_t> first(4, 0), second(4, 0);
+      second[coordinate] = 1;
+      auto step = evaluate(expr, second), zero = evaluate(expr, first);
       if (!rest || !step || !zero || *step <= *zero)
         continue;
       Value room = e.sub(e.dim(codes, i), e.index(*rest));
       Value count =
           e.div(e.add(e.maxS(room, e.index(0)), e.index(*step - *zero - 1)),
                 *step - *zero);
+      if (scale != 1)
+        count = e.mul(count, e.index(scale));
       least = least ? e.minS(least, count) : count;
     }
   }
   return least ? least : e.index(0);
+}
+
+Value ExternalSource::capacity(Emitter &e, Value) {
+  if (!hasTable())
+    return room(e, 1);
+  Value table = parts.tables[0];
+  int64_t rank = cast<RankedTensorType>(table.getType()).getRank();
+  return e.mul(e.dim(table, rank - 1), e.index(page));
 }
 
 /// The raw table entry of a logical page.
@@ -217,7 +233,9 @@ Value ExternalSource::checkedLength(Emitter &e, Value seq, Value firstToken) {
   if (!hasTable()) {
     Value fits = e.lt(seq, pages(e));
     emitCheck(e, fits, Check::PageNumber, {seq, e.index(0), seq, pages(e)});
-    return e.select(e.both(ok, fits), n, e.index(0));
+    Value all = room(e, 1), holds = e.le(n, all);
+    emitCheck(e, holds, Check::Room, {seq, n, all});
+    return e.select(e.both(e.both(ok, fits), holds), n, e.index(0));
   }
   Value table = parts.tables[0];
   int64_t rank = cast<RankedTensorType>(table.getType()).getRank();

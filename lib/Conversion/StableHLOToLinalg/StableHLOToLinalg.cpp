@@ -30,11 +30,25 @@ static bool isUnsigned(Type type) {
   return getElementTypeOrSelf(type).isUnsignedInteger();
 }
 
+/// Whether the op's integers are unsigned; where elements only move, those
+/// that say where from.
+static bool readsUnsigned(Operation *op) {
+  if (auto gather = dyn_cast<GatherOp>(op))
+    return isUnsigned(gather.getStartIndices().getType());
+  if (auto scatter = dyn_cast<ScatterOp>(op))
+    return isUnsigned(scatter.getScatterIndices().getType());
+  if (auto slice = dyn_cast<DynamicSliceOp>(op))
+    return llvm::any_of(slice.getStartIndices().getTypes(), isUnsigned);
+  if (auto update = dyn_cast<DynamicUpdateSliceOp>(op))
+    return llvm::any_of(update.getStartIndices().getTypes(), isUnsigned);
+  return llvm::any_of(op->getOperandTypes(), isUnsigned);
+}
+
 static void makeSignless(Operation *module) {
   module->walk([](Operation *op) {
     auto *dialect = op->getDialect();
     if (isa_and_nonnull<StableHLODialect, chlo::CHLODialect>(dialect)) {
-      if (llvm::any_of(op->getOperandTypes(), isUnsigned))
+      if (readsUnsigned(op))
         op->setAttr(kUnsignedIn, UnitAttr::get(op->getContext()));
       if (llvm::any_of(op->getResultTypes(), isUnsigned))
         op->setAttr(kUnsignedOut, UnitAttr::get(op->getContext()));

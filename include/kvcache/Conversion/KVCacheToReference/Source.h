@@ -43,6 +43,11 @@ public:
   /// length, or 0 if a check failed.
   virtual mlir::Value checkedLength(Emitter &e, mlir::Value seq,
                                     mlir::Value firstToken) = 0;
+  /// Tokens that there are arrays for, past the length too: what `mean_all`
+  /// runs over.
+  virtual mlir::Value capacity(Emitter &e, mlir::Value seq) {
+    return length(e, seq);
+  }
   /// Finds a token's row; what it returns is passed to `load`.
   virtual Values locate(Emitter &e, mlir::Value seq, mlir::Value head,
                         mlir::Value token) = 0;
@@ -117,6 +122,7 @@ public:
   mlir::Value length(Emitter &e, mlir::Value seq) override;
   mlir::Value checkedLength(Emitter &e, mlir::Value seq,
                             mlir::Value firstToken) override;
+  mlir::Value capacity(Emitter &e, mlir::Value seq) override;
   /// Page, token within it, head.
   Values locate(Emitter &e, mlir::Value seq, mlir::Value head,
                 mlir::Value token) override;
@@ -141,7 +147,8 @@ public:
   int64_t page;
 
 private:
-  mlir::Value pages(Emitter &e);
+  mlir::Value room(Emitter &e, unsigned coordinate);
+  mlir::Value pages(Emitter &e) { return room(e, 0); }
   mlir::Value entry(Emitter &e, mlir::Value seq, mlir::Value head,
                     mlir::Value logical);
 };

@@ -259,11 +259,16 @@ LogicalResult AttentionOp::verify() {
   if (!hasCache())
     return success();
   // C14
-  if (getEmptyRows() != EmptyRows::Zero)
-    return emitOpError("expected empty_rows zero on a cache, got ")
-           << stringifyEmptyRows(getEmptyRows());
-  // C15
   CacheType cache = getCache().getType();
+  if (!cache.getExternal() && getEmptyRows() != EmptyRows::Zero)
+    return emitOpError("expected empty_rows zero on a cache of our own layout, "
+                       "got ")
+           << stringifyEmptyRows(getEmptyRows());
+  if (cache.getExternal() && getEmptyRows() == EmptyRows::MeanAll &&
+      cache.getExternal().getTable() == TableRule::Raw)
+    return emitOpError("expected empty_rows zero or nan with table rule raw "
+                       "(its unused entries name no page), got mean_all");
+  // C15
   if (!cache.getExternal() &&
       tensorType(getQ()).getElementType() != cache.getOpen())
     return emitOpError("expected queries of the cache's open dtype ")

@@ -151,6 +151,9 @@ static LogicalResult verifyExternalTensor(ViewOp op, StringRef side,
   CacheType cache = op.getCache().getType();
   SmallVector<int64_t> size = {1, cache.getFormat().page, cache.getKvHeads(),
                                channels};
+  // Without a table the sequences' lengths say how many tokens there are.
+  if (cache.getExternal().getTable() == TableRule::None)
+    size[1] = 1;
   auto nameOfArray = [&](StringRef what) { return (side + " " + what).str(); };
   for (auto [what, array] :
        {std::pair<StringRef, ExternalArrayAttr>{"scales", tensor.getScales()},
@@ -186,6 +189,8 @@ static LogicalResult verifyExternalTensor(ViewOp op, StringRef side,
     if (PackingAttr packing = tensor.getPacking()) {
       int64_t per = codesPerContainer(container, tensor.getElement(), packing);
       int64_t &packed = size[packing.getAxis() == PackAxis::Token ? 1 : 3];
+      if (packed == 1 && cache.getExternal().getTable() == TableRule::None)
+        packed = per;
       if (packed % per != 0)
         return op.emitOpError("expected ")
                << side << " codes packed by " << per << " to divide "

@@ -120,7 +120,8 @@ static void nameGroups(Side &side, int64_t tokens, int64_t channels) {
   bool one = tokens == side.tokens && channels == side.channels;
   if (one && (e.scale == ScaleKind::Head || e.scale == ScaleKind::Tensor)) {
     e.group = 0;
-  } else if (channels == 1 && e.scale == ScaleKind::Channel) {
+  } else if (channels == 1 && e.scale == ScaleKind::Channel &&
+             (side.page % tokens == 0 || tokens == side.tokens)) {
     e.group = whole(tokens, side.tokens);
   } else {
     e.scale = ScaleKind::Token;
@@ -301,6 +302,38 @@ static void attendTo(AttentionOp op, Value cache) {
     op.setLayout(Layout::HND);
 }
 
+/// Whether the attention means the same on a cache, where queries are the
+/// newest tokens and rows before token 0 see nothing.
+static bool keepsRows(AttentionOp op, const Side &key, std::string &reason) {
+  if (op.getEmptyRows() == EmptyRows::MeanAll) {
+    // The mean runs over what the arrays hold, which must be plain to see.
+    if (key.rule == TableRule::Raw)
+      reason = "empty_rows mean_all is not possible with table rule raw";
+    for (AffineExpr expr : key.codes.map.getResults())
+      if (!key.table && expr.isFunctionOfDim(0) && expr.isFunctionOfDim(1))
+        reason = "empty_rows mean_all needs tokens in a dimension of their own";
+    if (!reason.empty())
+      return false;
+  }
+  if (op.getCausal())
+    return true;
+  auto q = tensorType(op.getQ());
+  if (q.getRank() == 3 && !op.getQIndptr())
+    return true;
+  auto k = tensorType(op.getK());
+  LayoutDims dims = layoutDims(op.getLayout(), 4);
+  int64_t tokens = k.getDimSize(dims.token);
+  if (q.getRank() == 4) {
+    int64_t rows = q.getDimSize(dims.token);
+    if (rows == 1 || (!op.getLengths() && !ShapedType::isDynamic(rows) &&
+                      !ShapedType::isDynamic(tokens) && rows <= tokens))
+      return true;
+  }
+  reason = "there may be more queries than keys, and without causal they see "
+           "keys that a cache hides";
+  return false;
+}
+
 static bool fuseExternal(AttentionOp op, std::string &reason) {
   Side sides[2];
   sides[0].name = "key";
@@ -318,6 +351,8 @@ static bool fuseExternal(AttentionOp op, std::string &reason) {
     reason = "keys and values are not gathered with the same table and pages";
     return false;
   }
+  if (!keepsRows(op, key, reason))
+    return false;
   SmallVector<Operation *> fused(key.fused);
   for (Operation *producer : value.fused)
     if (!llvm::is_contained(fused, producer))
@@ -375,6 +410,11 @@ static bool mayBeReplacedBefore(Value cache, AttentionOp op) {
 }
 
 static bool fuseRead(AttentionOp op, ReadOp read, std::string &reason) {
+  if (op.getEmptyRows() != EmptyRows::Zero) {
+    reason = "empty_rows " + stringifyEmptyRows(op.getEmptyRows()).str() +
+             " is not possible on what a cache reads";
+    return false;
+  }
   if (op.getK() != read.getK() || op.getV() != read.getV()) {
     reason = "keys and values are not k and v of one read";
     return false;
@@ -407,19 +447,24 @@ static bool fuseRead(AttentionOp op, ReadOp read, std::string &reason) {
 bool fuseAttention(AttentionOp op, std::string &reason) {
   if (op.hasCache())
     return false;
-  if (op.getEmptyRows() != EmptyRows::Zero) {
-    reason = "empty_rows " + stringifyEmptyRows(op.getEmptyRows()).str() +
-             " is not possible on a cache";
-    return false;
-  }
   for (Value x : op.getKv())
     if (auto read = x.getDefiningOp<ReadOp>())
       return fuseRead(op, read, reason);
   return fuseExternal(op, reason);
 }
 
+/// Whether keys and values are just tensors.
+static bool isPlain(AttentionOp op) {
+  return llvm::none_of(op.getKv(), [](Value x) {
+    return isa_and_nonnull<ReadOp, PageGatherOp, DequantizeOp>(
+        x.getDefiningOp());
+  });
+}
+
 namespace {
 struct FuseAttentionPass : impl::FuseAttentionPassBase<FuseAttentionPass> {
+  using FuseAttentionPassBase::FuseAttentionPassBase;
+
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     PageGatherOp::getCanonicalizationPatterns(patterns, &getContext());
@@ -437,6 +482,8 @@ struct FuseAttentionPass : impl::FuseAttentionPassBase<FuseAttentionPass> {
         continue;
       }
       ++numKept;
+      if (onlyMissed && isPlain(op))
+        continue;
       op.emitRemark("not fused: ") << reason;
       remark::missed(
           op.getLoc(),

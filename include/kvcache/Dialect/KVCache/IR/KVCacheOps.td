@@ -366,7 +366,8 @@ def KVCache_AttentionOp
       entries
     - C12: sink_logits are [q_heads]
     - C13: scale is finite; softcap is finite and positive
-    - C14: empty_rows is zero on caches
+    - C14: empty_rows is zero on caches of our own layout; mean_all needs a table
+      rule other than raw
     - C15: q has the open dtype of a cache of our own layout
     - C16: without q_indptr q, keys and lengths agree in sequences
     - C17: the results are what the operands yield

@@ -59,6 +59,8 @@ def FuseAttentionPass : Pass<"kvcache-fuse-attention"> {
   }];
   let dependentDialects = ["::kvcache::KVCacheDialect",
                            "::mlir::arith::ArithDialect"];
+  let options = [Option<"onlyMissed", "only-missed", "bool", "false",
+                        "no remark on attention that has no cache behind it">];
   let statistics = [Statistic<"numFused", "fused",
                               "attentions that now use a cache">,
                     Statistic<"numKept", "kept",

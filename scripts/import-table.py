@@ -26,8 +26,10 @@ def outcome(tool: str, file: pathlib.Path) -> str:
         entries = json.loads(pathlib.Path(report).read_text())
     count = sum(entry["fused"] for entry in entries)
     reasons = sorted({entry["reason"] for entry in entries if not entry["fused"]})
+    caches = [entry["cache"] for entry in entries if entry.get("cache")]
     if count:
-        return f"fused {count}"
+        names = sorted({f"{c['kind']} cache of {c['key']}" for c in caches})
+        return ", ".join([f"fused {count}", *names])
     return "left alone: " + "; ".join(reasons) if reasons else "left alone: no softmax before a product"
 
 

@@ -62,6 +62,7 @@ public:
 
   bool match(Cursor source, CachedSide &side);
   std::string reason;
+  bool sawCodes = false; ///< there are codes, which `reason` refuses
   PageTables tables;
 
 private:

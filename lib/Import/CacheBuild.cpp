@@ -100,9 +100,9 @@ static Value joinGroups(ImplicitLocOpBuilder &b, Value x,
   for (int64_t d = 0; d < 4; ++d) {
     if (!parts.empty())
       parts[std::min<size_t>(next, parts.size() - 1)].push_back(d);
-    bool holds = next < sizes.size() && llvm::any_of(atoms, [&](const Atom &a) {
-                   return a.group == d;
-                 });
+    bool holds =
+        next < sizes.size() &&
+        llvm::any_of(atoms, [&](const Atom &a) { return a.group == d; });
     next += holds;
   }
   return tensor::ExpandShapeOp::create(b, RankedTensorType::get(shape, element),
@@ -138,8 +138,8 @@ Value Rewriter::viewOf(ImplicitLocOpBuilder &b, const Cursor &cursor,
     sizes.push_back(atom.size);
   auto type = cast<RankedTensorType>(x.getType());
   if (atoms.size() != parts.size())
-    x = tensor::ExpandShapeOp::create(
-        b, type.clone(ArrayRef<int64_t>(sizes)), x, parts);
+    x = tensor::ExpandShapeOp::create(b, type.clone(ArrayRef<int64_t>(sizes)),
+                                      x, parts);
   std::iota(order.begin(), order.end(), 0);
   llvm::sort(order, [&](int64_t i, int64_t j) {
     return std::pair(atoms[i].group, atoms[i].place) <
@@ -152,8 +152,7 @@ Value Rewriter::viewOf(ImplicitLocOpBuilder &b, const Cursor &cursor,
     SmallVector<int64_t> moved;
     for (const Atom &atom : ordered)
       moved.push_back(atom.size);
-    Value empty =
-        tensor::EmptyOp::create(b, moved, type.getElementType());
+    Value empty = tensor::EmptyOp::create(b, moved, type.getElementType());
     x = linalg::TransposeOp::create(b, x, empty, order).getResult()[0];
   }
   return joinGroups(b, x, ordered);
@@ -197,8 +196,8 @@ Value Rewriter::pageTable(ImplicitLocOpBuilder &b) {
   Digits entry;
   collect(source.entry, entry);
   refresh(entry);
-  bool perHead = llvm::any_of(
-      entry, [&](VarId d) { return llvm::is_contained(kv, d); });
+  bool perHead =
+      llvm::any_of(entry, [&](VarId d) { return llvm::is_contained(kv, d); });
   Digits loops = batch;
   SmallVector<int64_t> shape{product(batch)};
   if (perHead) {
@@ -234,12 +233,12 @@ Value Rewriter::pageTable(ImplicitLocOpBuilder &b) {
 }
 
 Value Rewriter::gatherPages(ImplicitLocOpBuilder &b, Value pool) {
-  TableRule rule = subPages.empty() ? cache->tables.tables.front().rule
-                                    : TableRule::Raw;
+  TableRule rule =
+      subPages.empty() ? cache->tables.tables.front().rule : TableRule::Raw;
   Value list = pageTable(b);
-  return PageGatherOp::create(
-      b, pool, list, LayoutAttr::get(b.getContext(), Layout::HND),
-      TableRuleAttr::get(b.getContext(), rule));
+  return PageGatherOp::create(b, pool, list,
+                              LayoutAttr::get(b.getContext(), Layout::HND),
+                              TableRuleAttr::get(b.getContext(), rule));
 }
 
 /// Rows of sequences with a page out of range are NaN where the graph says so.
@@ -248,9 +247,9 @@ Value Rewriter::validRows(ImplicitLocOpBuilder &b, Value out) {
     return out;
   Digits loops = batch;
   llvm::append_range(loops, columns);
-  Value each = gather(
-      b, loops, valueSide.valid, b.getI1Type(),
-      [](ImplicitLocOpBuilder &, ValueRange args) { return args[0]; });
+  Value each =
+      gather(b, loops, valueSide.valid, b.getI1Type(),
+             [](ImplicitLocOpBuilder &, ValueRange args) { return args[0]; });
   each = reshape(b, each, {product(batch), product(columns)});
   Value yes = arith::ConstantOp::create(b, b.getBoolAttr(true));
   Value start = tensor::SplatOp::create(
@@ -278,8 +277,8 @@ Value Rewriter::validRows(ImplicitLocOpBuilder &b, Value out) {
              [&](OpBuilder &nested, Location loc, ValueRange args) {
                Value nan = arith::ConstantOp::create(
                    nested, loc, nested.getF32FloatAttr(std::nanf("")));
-               Value x = arith::SelectOp::create(nested, loc, args[0], args[1],
-                                                 nan);
+               Value x =
+                   arith::SelectOp::create(nested, loc, args[0], args[1], nan);
                linalg::YieldOp::create(nested, loc, x);
              })
       .getResult(0);
@@ -318,8 +317,8 @@ static bool isViewable(const Space &space, const Cursor &cursor,
           placeOf(term.var, space, groups).group < 0)
         return false;
       if (i + 1 < flat.terms.size() &&
-          term.stride != flat.terms[i + 1].stride *
-                             space.extent(flat.terms[i + 1].var))
+          term.stride !=
+              flat.terms[i + 1].stride * space.extent(flat.terms[i + 1].var))
         return false;
       seen.push_back(term.var);
     }
@@ -349,35 +348,35 @@ Value Rewriter::param(ImplicitLocOpBuilder &b, ArrayRef<Product> terms,
   auto number = [](ImplicitLocOpBuilder &in, double v) -> Value {
     return arith::ConstantOp::create(in, in.getF32FloatAttr(v));
   };
-  Value made = gather(
-      b, loops, sources, b.getF32Type(),
-      [&](ImplicitLocOpBuilder &in, ValueRange args) -> Value {
-        Value sum;
-        unsigned next = 0;
-        for (const Product &term : terms) {
-          Value x;
-          for (const Product::Factor &factor : term.factors) {
-            Value y = args[next++];
-            Type f32 = in.getF32Type();
-            if (isa<FloatType>(y.getType()))
-              y = toFloat(in, y);
-            else if (factor.isUnsigned)
-              y = arith::UIToFPOp::create(in, f32, y);
-            else
-              y = arith::SIToFPOp::create(in, f32, y);
-            if (factor.inverse)
-              x = arith::DivFOp::create(in, x ? x : number(in, 1), y);
-            else
-              x = x ? arith::MulFOp::create(in, x, y).getResult() : y;
-          }
-          if (!x)
-            x = number(in, term.constant);
-          else if (term.constant != 1)
-            x = arith::MulFOp::create(in, x, number(in, term.constant));
-          sum = sum ? arith::AddFOp::create(in, sum, x).getResult() : x;
-        }
-        return sum ? sum : number(in, 0);
-      });
+  Value made =
+      gather(b, loops, sources, b.getF32Type(),
+             [&](ImplicitLocOpBuilder &in, ValueRange args) -> Value {
+               Value sum;
+               unsigned next = 0;
+               for (const Product &term : terms) {
+                 Value x;
+                 for (const Product::Factor &factor : term.factors) {
+                   Value y = args[next++];
+                   Type f32 = in.getF32Type();
+                   if (isa<FloatType>(y.getType()))
+                     y = toFloat(in, y);
+                   else if (factor.isUnsigned)
+                     y = arith::UIToFPOp::create(in, f32, y);
+                   else
+                     y = arith::SIToFPOp::create(in, f32, y);
+                   if (factor.inverse)
+                     x = arith::DivFOp::create(in, x ? x : number(in, 1), y);
+                   else
+                     x = x ? arith::MulFOp::create(in, x, y).getResult() : y;
+                 }
+                 if (!x)
+                   x = number(in, term.constant);
+                 else if (term.constant != 1)
+                   x = arith::MulFOp::create(in, x, number(in, term.constant));
+                 sum = sum ? arith::AddFOp::create(in, sum, x).getResult() : x;
+               }
+               return sum ? sum : number(in, 0);
+             });
   return reshape(b, made, shape);
 }
 
@@ -443,7 +442,9 @@ Value Rewriter::cachedOperand(ImplicitLocOpBuilder &b, const CachedSide &side,
                                overTokens ? PackAxis::Token : PackAxis::Channel,
                                side.order);
   }
-  auto gathered = [&](Value pool) { return paged ? gatherPages(b, pool) : pool; };
+  auto gathered = [&](Value pool) {
+    return paged ? gatherPages(b, pool) : pool;
+  };
   Value codes = gathered(viewOf(b, side.array, stored));
   if (!side.isDecoded)
     return codes;
@@ -470,9 +471,11 @@ Value Rewriter::cachedOperand(ImplicitLocOpBuilder &b, const CachedSide &side,
   for (auto [terms, digits] : llvm::zip(params, usedBy)) {
     Groups own = fine;
     for (unsigned g : {0u, 1u})
-      if (llvm::none_of(own[g], [&, &digits = digits](VarId d) {
-            return llvm::is_contained(digits, d);
-          }) && (g == 1 || !paged || fine[2].empty()))
+      if (llvm::none_of(own[g],
+                        [&, &digits = digits](VarId d) {
+                          return llvm::is_contained(digits, d);
+                        }) &&
+          (g == 1 || !paged || fine[2].empty()))
         own[g].clear();
     Value value = param(b, terms, own, element);
     values.push_back(own[0].empty() ? value : gathered(value));

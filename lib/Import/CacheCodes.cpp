@@ -77,8 +77,8 @@ bool CacheReader::parts(const Cursor &tensor, VarId &which,
   if (!at)
     return false;
   Idx part = space.resolve((*at)[0]);
-  if (part.offset != 0 || part.terms.size() != 1 ||
-      part.terms[0].stride != 1 || space.extent(part.terms[0].var) != count)
+  if (part.offset != 0 || part.terms.size() != 1 || part.terms[0].stride != 1 ||
+      space.extent(part.terms[0].var) != count)
     return false;
   which = part.terms[0].var;
   for (Value input : inputs) {
@@ -114,8 +114,7 @@ bool CacheReader::matchContainer(Cursor x, Field &field) {
 /// A container shifted right by a constant or by a step per digit.
 bool CacheReader::matchShift(Cursor x, Field &field) {
   Node node = simplify(x);
-  if (node.kind != Kind::Op ||
-      !isa<arith::ShRUIOp, arith::ShRSIOp>(node.op))
+  if (node.kind != Kind::Op || !isa<arith::ShRUIOp, arith::ShRSIOp>(node.op))
     return matchContainer(x, field);
   if (auto shift = integer(node.operands[1])) {
     field.shift += *shift;

@@ -123,8 +123,7 @@ static bool matchFp8(const Node &node, CachedSide &side) {
   if (!isa<Float8E4M3FNType, Float8E5M2Type>(type))
     return false;
   side.array = node.cursor;
-  side.element =
-      isa<Float8E5M2Type>(type) ? Element::E5M2 : Element::E4M3;
+  side.element = isa<Float8E5M2Type>(type) ? Element::E5M2 : Element::E4M3;
   side.isDecoded = true;
   return true;
 }
@@ -285,8 +284,10 @@ bool CacheReader::match(Cursor source, CachedSide &side) {
     side = decoded;
     return true;
   }
-  if (!reason.empty())
+  if (!reason.empty()) {
+    sawCodes = true;
     return false;
+  }
   // Numbers as they are: gathered, or just another tensor.
   Node node = read.resolveNumber(source);
   if (matchFp8(node, side))

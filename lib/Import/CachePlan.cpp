@@ -153,21 +153,21 @@ void Rewriter::planCache() {
   llvm::scope_exit done([&] { read.indices = nullptr; });
   bool key = !m.second && cache->match(m.dot.k, keySide);
   if (!key)
-    cacheReason = m.second ? "keys are channels of two arrays"
-                           : "keys: " + cache->reason;
+    cacheReason =
+        m.second ? "keys are channels of two arrays" : "keys: " + cache->reason;
   cache->reason.clear();
   bool value = cache->match(m.v, valueSide);
   if (!value)
     refuseCache("values: " + cache->reason);
-  bool isSeen = keySide.isDecoded || valueSide.isDecoded ||
+  bool isSeen = cache->sawCodes || keySide.isDecoded || valueSide.isDecoded ||
                 !cache->tables.tables.empty();
   refreshAll();
   // On a cache, queries are the newest tokens: there must be room for them.
   if (isSeen && product(query) > product(this->key) && !causalTopLeft)
     key = refuseCache("more queries than keys");
-  cached = isSeen && key && value && planPages() &&
-           planSlot(keySide, depth) && planSlot(valueSide, this->value) &&
-           planSide(keySide, depth) && planSide(valueSide, this->value);
+  cached = isSeen && key && value && planPages() && planSlot(keySide, depth) &&
+           planSlot(valueSide, this->value) && planSide(keySide, depth) &&
+           planSide(valueSide, this->value);
   if (cached && (keySide.valid || valueSide.valid))
     cached = keySide.valid && valueSide.valid &&
                      read.same(keySide.valid, valueSide.valid)

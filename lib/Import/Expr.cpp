@@ -203,7 +203,11 @@ bool Reader::stepTensor(Cursor &cursor) {
   };
   if (auto generic = dyn_cast<linalg::GenericOp>(op)) {
     auto body = bodyCursor(cursor, generic);
-    if (!body || !isa<BlockArgument>(body->value))
+    if (!body)
+      return false;
+    // A gather moves elements too, where its indices are understood.
+    bool gathers = indices && body->value.getDefiningOp<tensor::ExtractOp>();
+    if (gathers ? !stepScalar(*body) : !isa<BlockArgument>(body->value))
       return false;
     cursor = *body;
     return true;

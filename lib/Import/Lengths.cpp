@@ -28,7 +28,10 @@ void Rewriter::splitMasks() {
       for (unsigned i : {0u, 1u})
         if (auto value = read.number(node.operands[i]);
             !flipped && value && *value != 0) {
-          work.push_back({node.operands[1 - i], !mask.visibleWhen, mask.fill});
+          MaskTerm inner = mask;
+          inner.condition = node.operands[1 - i];
+          inner.visibleWhen = !mask.visibleWhen;
+          work.push_back(inner);
           flipped = true;
         }
       if (flipped)
@@ -41,8 +44,10 @@ void Rewriter::splitMasks() {
       done.push_back(mask);
       continue;
     }
-    for (unsigned i : {1u, 0u})
-      work.push_back({node.operands[i], mask.visibleWhen, mask.fill});
+    for (unsigned i : {1u, 0u}) {
+      mask.condition = node.operands[i];
+      work.push_back(mask);
+    }
   }
   m.masks = done;
 }
@@ -74,8 +79,10 @@ bool Rewriter::matchLength(const MaskTerm &mask, LengthTerm &length) {
       continue;
     // Brought to: key + offset < y, or <= y.
     P p = compare.getPredicate();
-    bool less = i == 0 ? p == P::slt || p == P::sle : p == P::sgt || p == P::sge;
-    bool more = i == 0 ? p == P::sgt || p == P::sge : p == P::slt || p == P::sle;
+    bool less =
+        i == 0 ? p == P::slt || p == P::sle : p == P::sgt || p == P::sge;
+    bool more =
+        i == 0 ? p == P::sgt || p == P::sge : p == P::slt || p == P::sle;
     if (mask.visibleWhen ? !less : !more)
       return false;
     bool strict = p == P::slt || p == P::sgt;
@@ -98,6 +105,9 @@ bool Rewriter::matchLength(const MaskTerm &mask, LengthTerm &length) {
 /// positions only where nothing counts them from the end.
 void Rewriter::planLengths() {
   bool fromEnd = causalBottomRight || left || right;
+  // Fills that are numbers beside low biases need the mask.
+  if (hiddenFill)
+    return;
   if (fromEnd || (cached && product(query) != 1) || product(batch) == 0)
     return;
   std::vector<MaskTerm> others;
@@ -165,8 +175,7 @@ bool Rewriter::planSlopes(const BiasTerm &bias) {
     for (VarId d : space.digits(var))
       if (!has(loops, d))
         return false;
-  int64_t keys = product(key), count = product(loops),
-          rows = product(query);
+  int64_t keys = product(key), count = product(loops), rows = product(query);
   if (keys < 2 || count > (int64_t(1) << 24))
     return false;
   SmallVector<int64_t> at(loops.size(), 0);

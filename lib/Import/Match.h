@@ -51,8 +51,8 @@ struct Match {
   std::optional<DotTerm> second; ///< added to it: more channels of both
   Cursor v;
   Cursor probabilities;
-  Cursor scores;                        ///< what the softmax is taken of
-  Cursor sink;                          ///< a logit without a key, if any
+  Cursor scores;      ///< what the softmax is taken of
+  Cursor sink;        ///< a logit without a key, if any
   double softcap = 0; ///< 0: none
   std::vector<MaskTerm> masks;
   std::vector<BiasTerm> biases;

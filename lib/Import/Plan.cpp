@@ -66,9 +66,9 @@ void Rewriter::refresh(Digits &digits) {
 }
 
 void Rewriter::refreshAll() {
-  for (Digits *digits : {&rootDigits, &batch, &kv, &group, &query, &key, &depth,
-                         &value, &maskDigits, &sinkDigits, &depth2, &columns, &pageTokens,
-                         &subPages})
+  for (Digits *digits :
+       {&rootDigits, &batch, &kv, &group, &query, &key, &depth, &value,
+        &maskDigits, &sinkDigits, &depth2, &columns, &pageTokens, &subPages})
     refresh(*digits);
 }
 
@@ -167,8 +167,7 @@ void Rewriter::chooseQueryDigits(ArrayRef<VarId> queryOnly, bool &batchFirst) {
 
 bool Rewriter::classify() {
   Digits q, k, v, masks;
-  bool readable =
-      collect(m.dot.q, q) && collect(m.dot.k, k) && collect(m.v, v);
+  bool readable = collect(m.dot.q, q) && collect(m.dot.k, k) && collect(m.v, v);
   if (m.second)
     readable &= collect(m.second->q, q) && collect(m.second->k, k);
   for (const DotTerm *term : {&m.dot, m.second ? &*m.second : nullptr})
@@ -577,21 +576,21 @@ llvm::json::Object Rewriter::attributes() {
   // Values as they are kept: products of half precision are often f32.
   llvm::raw_string_ostream(element)
       << getElementTypeOrSelf(read.peel(m.v).value.getType());
-  llvm::json::Object result{{"batch", product(batch)},
-                            {"dtype", element},
-                            {"heads", product(kv) * product(group)},
-                            {"kv_heads", product(kv)},
-                            {"head_dim",
-                             product(depth) + (m.second ? product(depth2) : 0)},
-                            {"value_dim", product(value)},
-                            {"q_len", product(query)},
-                            {"kv_len", product(key)},
-                            {"scale", m.dot.scale},
-                            {"causal", causal},
-                            {"mask", mask},
-                            {"sinks", static_cast<bool>(m.sink)},
-                            {"empty_rows", empty},
-                            {"cache", cacheAttributes()}};
+  llvm::json::Object result{
+      {"batch", product(batch)},
+      {"dtype", element},
+      {"heads", product(kv) * product(group)},
+      {"kv_heads", product(kv)},
+      {"head_dim", product(depth) + (m.second ? product(depth2) : 0)},
+      {"value_dim", product(value)},
+      {"q_len", product(query)},
+      {"kv_len", product(key)},
+      {"scale", m.dot.scale},
+      {"causal", causal},
+      {"mask", mask},
+      {"sinks", static_cast<bool>(m.sink)},
+      {"empty_rows", empty},
+      {"cache", cacheAttributes()}};
   if (!cacheReason.empty())
     result["cache_reason"] = cacheReason;
   if (causal)

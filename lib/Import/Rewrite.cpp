@@ -14,7 +14,7 @@ using namespace kvcache;
 using namespace kvcache::import;
 
 Value kvcache::import::reshape(ImplicitLocOpBuilder &b, Value tensor,
-                     ArrayRef<int64_t> shape) {
+                               ArrayRef<int64_t> shape) {
   auto type = cast<RankedTensorType>(tensor.getType());
   if (type.getShape() == shape)
     return tensor;
@@ -229,8 +229,7 @@ Value Rewriter::operand(ImplicitLocOpBuilder &b, Cursor source,
         }
         if (scale != 1)
           x = arith::MulFOp::create(
-              in, x,
-              arith::ConstantOp::create(in, in.getF32FloatAttr(scale)));
+              in, x, arith::ConstantOp::create(in, in.getF32FloatAttr(scale)));
         return x;
       });
   return reshape(b, copy, shape);
@@ -244,8 +243,7 @@ static Value joinChannels(ImplicitLocOpBuilder &b, Value x, Value y) {
 Value Rewriter::queries(ImplicitLocOpBuilder &b) {
   Digits heads = kv;
   llvm::append_range(heads, group);
-  Value q =
-      operand(b, m.dot.q, {batch, heads, query, depth}, m.dot.factors);
+  Value q = operand(b, m.dot.q, {batch, heads, query, depth}, m.dot.factors);
   if (!m.second)
     return q;
   return joinChannels(b, q,
@@ -279,8 +277,8 @@ Value Rewriter::withoutNaNs(ImplicitLocOpBuilder &b, Value out, Value lse) {
                    nested, loc, arith::CmpFPredicate::UNO, args[1], args[1]);
                Value zero = arith::ConstantOp::create(
                    nested, loc, nested.getF32FloatAttr(0));
-               Value x = arith::SelectOp::create(nested, loc, isNaN, zero,
-                                                 args[0]);
+               Value x =
+                   arith::SelectOp::create(nested, loc, isNaN, zero, args[0]);
                linalg::YieldOp::create(nested, loc, x);
              })
       .getResult(0);
@@ -463,12 +461,11 @@ Value Rewriter::build() {
       softcap,
       slopes.empty() ? DenseF32ArrayAttr()
                      : DenseF32ArrayAttr::get(b.getContext(), slopes),
-      DenseI64ArrayAttr(),
-      EmptyRowsAttr::get(b.getContext(), emptyRows));
-  Value out = withoutNaNs(b, attention.getOut(), attention.getLse());
+      DenseI64ArrayAttr(), EmptyRowsAttr::get(b.getContext(), emptyRows));
+  Value attended = withoutNaNs(b, attention.getOut(), attention.getLse());
   if (cached)
-    out = validRows(b, out);
-  Value result = scatterBack(b, out);
+    attended = validRows(b, attended);
+  Value result = scatterBack(b, attended);
   m.root.replaceAllUsesWith(result);
   return result;
 }

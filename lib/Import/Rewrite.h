@@ -135,7 +135,7 @@ private:
   Digits depth2; ///< channels of the second product
   Digits maskDigits, sinkDigits;
   std::vector<MaskTerm> dynamicMasks;
-  std::vector<BiasTerm> biases; ///< kept as numbers
+  std::vector<BiasTerm> biases;    ///< kept as numbers
   std::vector<LengthTerm> lengths; ///< the least of them
   std::vector<float> slopes;       ///< of ALiBi, one per head
   std::vector<char> visible;    ///< [query][key]; empty: all
@@ -152,10 +152,10 @@ private:
   std::optional<CacheReader> cache;
   CachedSide keySide, valueSide;
   bool cached = false;
-  std::string cacheReason;     ///< why a cache was seen but not used
-  Digits columns, pageTokens;  ///< of the table, of a page: digits of the key
-  Digits subPages;             ///< parts of a page that are pages of our own
-  mlir::Value table;           ///< once built
+  std::string cacheReason;    ///< why a cache was seen but not used
+  Digits columns, pageTokens; ///< of the table, of a page: digits of the key
+  Digits subPages;            ///< parts of a page that are pages of our own
+  mlir::Value table;          ///< once built
 };
 
 } // namespace kvcache::import

@@ -127,32 +127,41 @@ class Body:
         stacked = self.concat([self.reshape(p, (*x.shape, 1)) for p in parts], len(x.shape))
         return self.reshape(stacked, (*x.shape[:-1], 2 * x.shape[-1]))
 
-    def attend(self, q: Built, k: Built, v: Built, lengths: Built | None, fill: str = "0xFF800000") -> Built:
-        """softmax(q.k / 4 where key < length, else fill) . v; k and v are [seq, kv, token, dim]."""
-        tokens = k.shape[2]
-        rows = q.shape[2]
-        wide = (SEQS, HEADS, rows, tokens)
+    def repeat_heads(self, x: Built, group: int) -> Built:
+        """[seq, kv, token, dim] with each head `group` times."""
+        seqs, kv, tokens, dim = x.shape
+        repeated = self.broadcast(x, (seqs, kv, group, tokens, dim), [0, 1, 3, 4])
+        return self.reshape(repeated, (seqs, kv * group, tokens, dim))
 
-        def heads(x: Built) -> Built:
-            repeated = self.broadcast(x, (SEQS, KV, GROUP, tokens, x.shape[3]), [0, 1, 3, 4])
-            return self.reshape(repeated, (SEQS, HEADS, tokens, x.shape[3]))
+    def dot(self, x: Built, y: Built, over: int, element: str = "f32") -> Built:
+        """x [a, b, i, c] and y contracted over c and y's dimension `over`."""
+        rest = y.shape[2 if over == 3 else 3]
+        text = (
+            f"stablehlo.dot_general {x.name}, {y.name}, batching_dims = [0, 1] x [0, 1], "
+            f"contracting_dims = [3] x [{over}] : ({x.type}, {y.type}) -> $"
+        )
+        return self.op(text, (*x.shape[:3], rest), element)
 
-        k, v = heads(k), heads(v)
-        dot = "stablehlo.dot_general {}, {}, batching_dims = [0, 1] x [0, 1], contracting_dims = [3] x [{}] : ({}, {}) -> $"
-        s = self.op(dot.format(q.name, k.name, 3, q.type, k.type), wide, "f32")
-        s = self.binary("multiply", s, self.constant("2.5e-1", wide, "f32"))
-        if lengths:
-            i = self.op("stablehlo.iota dim = 3 : $", wide, "i32")
-            seen = self.compare("LT", i, self.broadcast(lengths, wide, [0]))
-            s = self.select(seen, s, self.constant(fill, wide, "f32"))
+    def softmax(self, s: Built) -> Built:
+        """Along the last dimension of four."""
         low, zero = self.constant("0xFF800000", (), "f32"), self.constant("0.0", (), "f32")
         reduce = "stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = [3] : ({}, tensor<f32>) -> $"
-        top = self.op(reduce.format(s.name, low.name, "maximum", s.type), wide[:3], "f32")
-        e = self.binary("subtract", s, self.broadcast(top, wide, [0, 1, 2]))
-        e = self.op(f"stablehlo.exponential {e.name} : $", wide, "f32")
-        total = self.op(reduce.format(e.name, zero.name, "add", e.type), wide[:3], "f32")
-        p = self.binary("divide", e, self.broadcast(total, wide, [0, 1, 2]))
-        return self.op(dot.format(p.name, v.name, 2, p.type, v.type), (SEQS, HEADS, rows, v.shape[3]), "f32")
+        top = self.op(reduce.format(s.name, low.name, "maximum", s.type), s.shape[:3], "f32")
+        e = self.binary("subtract", s, self.broadcast(top, s.shape, [0, 1, 2]))
+        e = self.op(f"stablehlo.exponential {e.name} : $", s.shape, "f32")
+        total = self.op(reduce.format(e.name, zero.name, "add", e.type), s.shape[:3], "f32")
+        return self.binary("divide", e, self.broadcast(total, s.shape, [0, 1, 2]))
+
+    def attend(self, q: Built, k: Built, v: Built, lengths: Built | None, fill: str = "0xFF800000") -> Built:
+        """softmax(q.k / 4 where key < length, else fill) . v; k and v are [seq, kv, token, dim]."""
+        k, v = self.repeat_heads(k, GROUP), self.repeat_heads(v, GROUP)
+        s = self.dot(q, k, 3)
+        s = self.binary("multiply", s, self.constant("2.5e-1", s.shape, "f32"))
+        if lengths:
+            i = self.op("stablehlo.iota dim = 3 : $", s.shape, "i32")
+            seen = self.compare("LT", i, self.broadcast(lengths, s.shape, [0]))
+            s = self.select(seen, s, self.constant(fill, s.shape, "f32"))
+        return self.dot(self.softmax(s), v, 2)
 
     def text(self, result: Built) -> str:
         """The module."""

@@ -160,6 +160,29 @@ static std::optional<int64_t> evaluate(AffineExpr expr, ArrayRef<int64_t> at) {
   return folded ? std::optional(folded.getValue()) : std::nullopt;
 }
 
+/// Whether the coordinate is taken modulo something, which bounds nothing.
+static bool comesBack(AffineExpr expr, unsigned coordinate) {
+  bool found = false;
+  expr.walk([&](AffineExpr part) {
+    found |= part.getKind() == AffineExprKind::Mod &&
+             part.isFunctionOfDim(coordinate);
+  });
+  return found;
+}
+
+/// How many steps of a coordinate move the index, and by how much: {1, s} for
+/// s * x, {n, s} for s * (x floordiv n).
+static std::optional<std::pair<int64_t, int64_t>>
+strideOf(AffineExpr expr, unsigned coordinate) {
+  constexpr int64_t kLargestRun = 4096;
+  SmallVector<int64_t> at(4, 0);
+  auto zero = evaluate(expr, at);
+  while (zero && ++at[coordinate] <= kLargestRun)
+    if (auto moved = evaluate(expr, at); moved && *moved > *zero)
+      return std::pair(at[coordinate], *moved - *zero);
+  return std::nullopt;
+}
+
 /// How far a coordinate (page 0, token 1) can go in the codes' arrays: it is
 /// bounded by every dimension it moves in, with the others at their largest
 /// (page and token, where they are not known, at 0).
@@ -184,20 +207,18 @@ Value ExternalSource::room(Emitter &e, unsigned coordinate) {
     last[coordinate] = 0;
     int64_t scale = coordinate == 1 && overTokens ? per : 1;
     for (auto [i, expr] : llvm::enumerate(map.getResults())) {
-      if (!expr.isFunctionOfDim(coordinate))
+      if (!expr.isFunctionOfDim(coordinate) || comesBack(expr, coordinate))
         continue;
       auto rest = evaluate(expr, last);
-      SmallVector<int64_t> first(4, 0), second(4, 0);
-      second[coordinate] = 1;
-      auto step = evaluate(expr, second), zero = evaluate(expr, first);
-      if (!rest || !step || !zero || *step <= *zero)
+      auto stride = strideOf(expr, coordinate);
+      if (!rest || !stride)
         continue;
+      auto [run, step] = *stride;
       Value room = e.sub(e.dim(codes, i), e.index(*rest));
       Value count =
-          e.div(e.add(e.maxS(room, e.index(0)), e.index(*step - *zero - 1)),
-                *step - *zero);
-      if (scale != 1)
-        count = e.mul(count, e.index(scale));
+          e.div(e.add(e.maxS(room, e.index(0)), e.index(step - 1)), step);
+      if (scale * run != 1)
+        count = e.mul(count, e.index(scale * run));
       least = least ? e.minS(least, count) : count;
     }
   }

@@ -193,13 +193,13 @@ static bool analyseSide(Side &side, Value x, Layout layout,
     side.encoding = dequantize.getEncoding().getEncoding();
     side.packing = dequantize.getPackingAttr();
     codes = dequantize.getCodes();
-  } else if (!x.getDefiningOp<PageGatherOp>()) {
-    reason = "it is not read, gathered or decoded";
-    return false;
   } else if (std::optional<Element> e =
                  elementOf(tensorType(x).getElementType())) {
     side.encoding.element = *e;
     side.encoding.scale = ScaleKind::None;
+  } else if (!x.getDefiningOp<PageGatherOp>()) {
+    reason = "it is not read, gathered or decoded";
+    return false;
   }
   if (!analyseCodes(side, codes, layout, reason))
     return false;
@@ -346,6 +346,11 @@ static bool fuseExternal(AttentionOp op, std::string &reason) {
     }
   }
   Side &key = sides[0], &value = sides[1];
+  // One side may be an array as it is, if the other is not.
+  if (key.fused.empty() && value.fused.empty()) {
+    reason = "keys: it is not read, gathered or decoded";
+    return false;
+  }
   if (key.table != value.table || key.rule != value.rule ||
       key.page != value.page) {
     reason = "keys and values are not gathered with the same table and pages";

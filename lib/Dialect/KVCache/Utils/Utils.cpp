@@ -19,8 +19,6 @@ static StringRef beyondSpec(AttentionOp op) {
     return "explicit key positions";
   if (op.getMask())
     return "a mask operand";
-  if (op.getEmptyRows() != EmptyRows::Zero)
-    return "rows without keys that do not become zero";
   if (op.getSinkLogits())
     return "sink logits";
   if (op.getHeadMap())

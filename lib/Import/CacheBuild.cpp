@@ -234,7 +234,7 @@ Value Rewriter::pageTable(ImplicitLocOpBuilder &b) {
 
 Value Rewriter::gatherPages(ImplicitLocOpBuilder &b, Value pool) {
   TableRule rule =
-      subPages.empty() ? cache->tables.tables.front().rule : TableRule::Raw;
+      subPages.empty() ? cache->tables.tables.front().rule : TableRule::Clamp;
   Value list = pageTable(b);
   return PageGatherOp::create(b, pool, list,
                               LayoutAttr::get(b.getContext(), Layout::HND),

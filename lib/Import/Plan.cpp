@@ -234,19 +234,19 @@ bool Rewriter::classify() {
   return true;
 }
 
-/// Both products have the same keys, up to heads that share them: keys that
-/// differ between queries would be made for every query.
+/// Both products have keys for the rows that values have, or for fewer: keys
+/// that differ between queries would be made for every query.
 bool Rewriter::classifySecond(const Digits &rows, const Digits &v) {
   Digits first, second;
   collect(m.dot.k, first);
   collect(m.second->k, second);
   refresh(first);
   refresh(second);
-  auto rowsWithin = [&](const Digits &a, const Digits &b) {
-    return llvm::all_of(
-        a, [&](VarId d) { return !has(rows, d) || has(b, d) || has(v, d); });
+  auto ofValues = [&](const Digits &digits) {
+    return llvm::all_of(digits,
+                        [&](VarId d) { return !has(rows, d) || has(v, d); });
   };
-  return rowsWithin(first, second) || rowsWithin(second, first);
+  return ofValues(first) && ofValues(second);
 }
 
 /// A bias of 0 and -inf under a condition is a mask.
@@ -551,7 +551,11 @@ bool Rewriter::plan() {
   auto type = cast<RankedTensorType>(m.root.getType());
   if (!type.hasStaticShape())
     return refuse("sizes are not known");
-  if (!classify() || !planMasks())
+  if (!classify())
+    return false;
+  if (product(key) == 0 || product(depth) == 0)
+    return refuse("there are no keys");
+  if (!planMasks())
     return false;
   for (const MaskTerm &mask : dynamicMasks)
     collect(mask.condition, maskDigits);

@@ -138,9 +138,9 @@ private:
   std::vector<BiasTerm> biases;    ///< kept as numbers
   std::vector<LengthTerm> lengths; ///< the least of them
   std::vector<float> slopes;       ///< of ALiBi, one per head
-  std::vector<char> visible;    ///< [query][key]; empty: all
-  bool staticMask = false;      ///< `visible` needs an operand
-  bool lowBias = false;         ///< a bias may hide keys by itself
+  std::vector<char> visible;       ///< [query][key]; empty: all
+  bool staticMask = false;         ///< `visible` needs an operand
+  bool lowBias = false;            ///< a bias may hide keys by itself
   /// What hidden keys have in an additive mask, when that is finite.
   std::optional<double> hiddenFill;
   size_t numBiases = 0;

@@ -87,6 +87,10 @@ static std::optional<Cursor> reciprocal(Reader &read, Cursor cursor) {
 bool Matcher::run(Value root, bool &isCandidate) {
   match = Match();
   match.root = root;
+  // A result without elements takes nothing to compute.
+  auto type = cast<RankedTensorType>(root.getType());
+  if (type.hasStaticShape() && type.getNumElements() == 0)
+    return false;
   Cursor start = read.fresh(root);
   match.rootAt = start.at;
   Node node = read.resolve(start);

@@ -102,6 +102,8 @@ std::pair<int64_t, int64_t> Space::range(const Idx &idx) const {
 
 std::optional<Idxs> Space::delinearize(const Idx &idx,
                                        llvm::ArrayRef<int64_t> shape) {
+  if (llvm::is_contained(shape, 0))
+    return std::nullopt;
   llvm::SmallVector<int64_t> stride(shape.size(), 1);
   for (int d = static_cast<int>(shape.size()) - 2; d >= 0; --d)
     stride[d] = stride[d + 1] * shape[d + 1];

@@ -145,7 +145,10 @@ class Body:
     def softmax(self, s: Built) -> Built:
         """Along the last dimension of four."""
         low, zero = self.constant("0xFF800000", (), "f32"), self.constant("0.0", (), "f32")
-        reduce = "stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = [3] : ({}, tensor<f32>) -> $"
+        reduce = (
+            "stablehlo.reduce({} init: {}) applies stablehlo.{} across dimensions = [3]"
+            " : ({}, tensor<f32>) -> $"
+        )
         top = self.op(reduce.format(s.name, low.name, "maximum", s.type), s.shape[:3], "f32")
         e = self.binary("subtract", s, self.broadcast(top, s.shape, [0, 1, 2]))
         e = self.op(f"stablehlo.exponential {e.name} : $", s.shape, "f32")

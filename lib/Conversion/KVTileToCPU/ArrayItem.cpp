@@ -354,9 +354,11 @@ void ArrayLowering::emitMeans(Value sums) {
   empty = arith::AndIOp::create(b, empty, exists);
   Value any = vector::ReductionOp::create(b, vector::CombiningKind::OR, empty);
   b.when(any, [&] {
-    Value number = arith::SIToFPOp::create(b, b.getF32Type(), length);
+    // All tokens that there are, those past the length too.
+    Value tokens = fields["tokens"];
+    Value number = arith::SIToFPOp::create(b, b.getF32Type(), tokens);
     zero(mean, value.pad);
-    b.loop(b.i64(0), length, 1, [&](Value t) {
+    b.loop(b.i64(0), tokens, 1, [&](Value t) {
       Value row = b.at(value.base ? value.base : value.scratch,
                        value.base ? b.mul(t, value.stride) : b.i64(0));
       if (value.rows)

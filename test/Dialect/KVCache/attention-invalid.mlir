@@ -199,7 +199,7 @@ func.func @c13_scale(%q: tensor<4x2x16xf16>, %c: !cache) {
 
 !cache = !kvcache.cache<kv = 2, d = 16, open = f16, #kvcache.format<f16>, unassigned>
 func.func @c14(%q: tensor<4x2x16xf16>, %c: !cache) {
-  // expected-error @below {{expected empty_rows zero on a cache, got mean_all}}
+  // expected-error @below {{expected empty_rows zero on a cache of our own layout, got mean_all}}
   %o, %l = kvcache.attention %q, %c {empty_rows = #kvcache.empty_rows<mean_all>} : tensor<4x2x16xf16>, !cache -> tensor<4x2x16xf16>, tensor<4x2xf32>
   return
 }

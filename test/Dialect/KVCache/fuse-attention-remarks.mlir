@@ -68,10 +68,41 @@ func.func @plain(%q: tensor<1x8x64xf16>, %k: tensor<1x8x5x64xf16>) -> tensor<1x8
 
 // -----
 
-func.func @empty_rows(%q: tensor<1x8x64xf16>, %k: tensor<1x8x5x64xf16>) -> tensor<1x8x64xf16> {
-  // expected-remark @below {{not fused: empty_rows nan is not possible on a cache}}
-  %o, %l = kvcache.attention %q, %k, %k {empty_rows = #kvcache.empty_rows<nan>} : tensor<1x8x64xf16>, tensor<1x8x5x64xf16>, tensor<1x8x5x64xf16> -> tensor<1x8x64xf16>, tensor<1x8xf32>
+!cache = !kvcache.cache<kv = 8, d = 64, open = f16, #kvcache.format<kivi4>, unassigned>
+
+func.func @empty_rows(%q: tensor<3x8x64xf16>, %c: !cache) -> tensor<3x8x64xf16> {
+  %k, %v, %n = kvcache.read %c : !cache -> tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32>, tensor<?xi32>
+  // expected-remark @below {{not fused: empty_rows nan is not possible on what a cache reads}}
+  %o, %l = kvcache.attention %q, %k, %v lengths(%n : tensor<?xi32>) {empty_rows = #kvcache.empty_rows<nan>} : tensor<3x8x64xf16>, tensor<?x8x?x64xf32>, tensor<?x8x?x64xf32> -> tensor<3x8x64xf16>, tensor<3x8xf32>
+  return %o : tensor<3x8x64xf16>
+}
+
+// -----
+
+func.func @empty_rows_raw(%q: tensor<1x8x64xf16>, %p: tensor<9x8x16x64xf16>, %t: tensor<1x2xi32>) -> tensor<1x8x64xf16> {
+  %k = kvcache.page_gather %p, %t : tensor<9x8x16x64xf16>, tensor<1x2xi32> -> tensor<1x8x32x64xf16>
+  // expected-remark @below {{not fused: empty_rows mean_all is not possible with table rule raw}}
+  %o, %l = kvcache.attention %q, %k, %k {empty_rows = #kvcache.empty_rows<mean_all>} : tensor<1x8x64xf16>, tensor<1x8x32x64xf16>, tensor<1x8x32x64xf16> -> tensor<1x8x64xf16>, tensor<1x8xf32>
   return %o : tensor<1x8x64xf16>
+}
+
+// -----
+
+func.func @empty_rows_flat(%q: tensor<2x8x64xf16>, %p: tensor<32x8x64xi8>, %s: tensor<1x1x1x1xf16>) -> tensor<2x8x64xf16> {
+  %e = tensor.expand_shape %p [[0, 1], [2], [3]] output_shape [2, 16, 8, 64] : tensor<32x8x64xi8> into tensor<2x16x8x64xi8>
+  %k = kvcache.dequantize %e, %s {encoding = #kvcache.encoding<i8:head:sym>, layout = #kvcache.layout<nhd>} : tensor<2x16x8x64xi8>, tensor<1x1x1x1xf16> -> tensor<2x16x8x64xf16>
+  // expected-remark @below {{not fused: empty_rows mean_all needs tokens in a dimension of their own}}
+  %o, %l = kvcache.attention %q, %k, %k {empty_rows = #kvcache.empty_rows<mean_all>, layout = #kvcache.layout<nhd>} : tensor<2x8x64xf16>, tensor<2x16x8x64xf16>, tensor<2x16x8x64xf16> -> tensor<2x8x64xf16>, tensor<2x8xf32>
+  return %o : tensor<2x8x64xf16>
+}
+
+// -----
+
+func.func @more_queries_than_keys(%q: tensor<1x8x6x64xf16>, %p: tensor<9x8x4x64xf16>, %t: tensor<1x1xi32>) -> tensor<1x8x6x64xf16> {
+  %k = kvcache.page_gather %p, %t : tensor<9x8x4x64xf16>, tensor<1x1xi32> -> tensor<1x8x4x64xf16>
+  // expected-remark @below {{not fused: there may be more queries than keys, and without causal they see keys that a cache hides}}
+  %o, %l = kvcache.attention %q, %k, %k : tensor<1x8x6x64xf16>, tensor<1x8x4x64xf16>, tensor<1x8x4x64xf16> -> tensor<1x8x6x64xf16>, tensor<1x8x6xf32>
+  return %o : tensor<1x8x6x64xf16>
 }
 
 // -----

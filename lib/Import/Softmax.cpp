@@ -168,33 +168,24 @@ void Matcher::peelShift() {
   match.sink = sink;
 }
 
-/// Past the selects of nan_to_num and where(isnan): probabilities are never
-/// infinite, and NaN is zero from here on.
+/// Past where(isnan(p), 0, p). The whole of nan_to_num is left alone: a graph
+/// that has it expects numbers that are none.
 Cursor Matcher::peelNaNs(Cursor p) {
-  while (true) {
-    Node node = read.resolveNumber(p);
-    if (node.kind != Kind::Op || !isa<arith::SelectOp>(node.op))
+  Node node = read.resolveNumber(p);
+  if (node.kind != Kind::Op || !isa<arith::SelectOp>(node.op) ||
+      read.number(node.operands[1]) != 0.0)
+    return p;
+  Node compare = read.resolve(node.operands[0]);
+  auto op = compare.kind == Kind::Op ? dyn_cast<arith::CmpFOp>(compare.op)
+                                     : arith::CmpFOp();
+  using P = arith::CmpFPredicate;
+  if (!op || (op.getPredicate() != P::UNO && op.getPredicate() != P::UNE))
+    return p;
+  for (unsigned i : {0u, 1u})
+    if (!read.same(strip(compare.operands[i]), strip(node.operands[2])))
       return p;
-    Node compare = read.resolve(node.operands[0]);
-    auto op = compare.kind == Kind::Op ? dyn_cast<arith::CmpFOp>(compare.op)
-                                       : arith::CmpFOp();
-    if (!op)
-      return p;
-    auto isP = [&](unsigned i) {
-      return read.same(strip(compare.operands[i]), strip(node.operands[2]));
-    };
-    using P = arith::CmpFPredicate;
-    bool unordered = op.getPredicate() == P::UNO || op.getPredicate() == P::UNE;
-    if (unordered && isP(0) && isP(1) && read.number(node.operands[1]) == 0.0) {
-      match.zeroNaNs = true;
-      p = node.operands[2];
-      continue;
-    }
-    auto value = read.number(compare.operands[1]);
-    if (op.getPredicate() != P::OEQ || !value || !std::isinf(*value) || !isP(0))
-      return p;
-    p = node.operands[2];
-  }
+  match.zeroNaNs = true;
+  return node.operands[2];
 }
 
 bool Matcher::matchProbability(Cursor p, Cursor divisor) {

@@ -10,7 +10,7 @@
 // CHECK: %[[O:.*]], %{{.*}} = kvcache.attention %{{.*}}, %{{.*}}, %{{.*}} {causal = #kvcache.causal<top_left>, scale = 5.000000e-01 : f64}
 // CHECK-SAME: tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>
 // CHECK-NOT: math.exp
-// REMARK: recognise.mlir:[[#]]:{{[0-9]+}}: remark: fused attention {"alignment":"top-left","batch":1,"causal":true
+// REMARK: recognise.mlir:[[#]]:{{[0-9]+}}: remark: fused attention {"alignment":"top-left","batch":1,"cache":null,"causal":true
 func.func @causal(%q: tensor<2x4x8xf32>, %k: tensor<2x4x8xf32>, %v: tensor<2x4x8xf32>) -> tensor<2x4x8xf32> {
   %half = stablehlo.constant dense<0.5> : tensor<2x4x8xf32>
   %scaled = stablehlo.multiply %half, %q : tensor<2x4x8xf32>

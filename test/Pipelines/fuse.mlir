@@ -3,7 +3,7 @@
 // The passes of the pipeline, in order.
 // CHECK: builtin.module(
 // CHECK-NEXT: cse,
-// CHECK-NEXT: kvcache-fuse-attention,
+// CHECK-NEXT: kvcache-fuse-attention{only-missed=false},
 // CHECK-NEXT: kvcache-flatten-queries,
 // CHECK-NEXT: canonicalize
 func.func private @nothing()

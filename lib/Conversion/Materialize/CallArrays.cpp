@@ -167,9 +167,8 @@ void ArrayCall::sequences() {
   seqs = queries.fitting(e, source.sequences(e));
   mostRows = queries.rank == 4 ? e.dim(op.getQ(), dims.token) : e.index(1);
   fields["rows"] = i64(mostRows);
-  fields["tokens"] =
-      i64(op.hasCache() ? source.capacity(e, e.index(0))
-                        : e.dim(op.getK(), dims.token));
+  fields["tokens"] = i64(op.hasCache() ? source.capacity(e, e.index(0))
+                                       : e.dim(op.getK(), dims.token));
   bool topLeft = op.getCausal() && *op.getCausal() == Causal::TopLeft;
   fields["shift"] = i64(e.index(0));
   fields["bottom_right"] = i64(e.index(!topLeft));

@@ -55,7 +55,8 @@ void Rewriter::splitMasks() {
 /// o when the expression is the number of the key plus o.
 std::optional<int64_t> Rewriter::keyOffset(Cursor cursor) {
   std::vector<double> grid;
-  if (!staticGrid(cursor, grid))
+  if (!staticGrid(cursor, [&](double value) { grid.push_back(value); }) ||
+      grid.empty())
     return std::nullopt;
   size_t keys = product(key);
   double offset = grid.front();

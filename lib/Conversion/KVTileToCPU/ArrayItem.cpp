@@ -359,16 +359,18 @@ void ArrayLowering::emitMeans(Value sums) {
     Value number = arith::SIToFPOp::create(b, b.getF32Type(), tokens);
     zero(mean, value.pad);
     b.loop(b.i64(0), tokens, 1, [&](Value t) {
-      Value row = b.at(value.base ? value.base : value.scratch,
-                       value.base ? b.mul(t, value.stride) : b.i64(0));
-      if (value.rows)
+      bool made = static_cast<bool>(value.rows);
+      if (made)
         callRows(value, t, b.i64(1), value.scratch);
-      Value stride = value.rows ? b.i64(1) : value.channelStride;
+      Value row =
+          made ? value.scratch : b.at(value.base, b.mul(t, value.stride));
+      Value stride = made ? b.i64(1) : value.channelStride;
+      Type element = made ? value.held : value.element;
       b.loop(b.i64(0), b.i64(v), 1, [&](Value c) {
-        Value at = b.mul(b.mul(c, stride), bytesOf(value.element));
+        Value at = b.mul(b.mul(c, stride), bytesOf(element));
         Value sum = b.at(mean, b.mul(c, 4));
         b.store(b.fadd(b.load(b.getF32Type(), sum),
-                       loadFloat(value.element, b.at(row, at))),
+                       loadFloat(element, b.at(row, at))),
                 sum);
       });
     });

@@ -65,6 +65,9 @@ tile::ArraysAttr kvcache::arraysSpecOf(AttentionOp op) {
        {op.getQHeads(), op.getKvHeads(), op.getHeadDim(), op.getValueDim()})
     if (ShapedType::isDynamic(size) || size < 1)
       return {};
+  // The kernels' page numbers end with the lengths; a mean runs past them.
+  if (op.hasCache() && op.getEmptyRows() == EmptyRows::MeanAll)
+    return {};
   // Tiles lie on the stack.
   if (op.getPositions() || op.getHeadDim() > kMostChannels ||
       op.getValueDim() > kMostChannels)

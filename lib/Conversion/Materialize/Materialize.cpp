@@ -201,7 +201,8 @@ static FailureOr<Values> attendArrays(Emitter &e, AttentionOp op,
   tile::ArraysAttr spec = arraysSpecOf(op);
   if (!spec) {
     op.emitWarning("runs as plain loops: no kernel is generated for explicit "
-                   "key positions or more than 2048 channels");
+                   "key positions, means over all keys of a cache or more than "
+                   "2048 channels");
     return lowerAttention(e, op, source);
   }
   const ExternalSource *rows =

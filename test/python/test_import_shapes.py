@@ -58,7 +58,7 @@ def test_scores_beyond_half_precision() -> None:
     v = np.array([1.0, 0.0]).reshape(1, 1, 2, 1)
     args = [g.give(x, "f16") for x in (q, k, v)]
     p = g.softmax(scaled_scores(g, args[0], args[1], 128**-0.5))
-    got = g.result(g.dot(g.convert(p, "f16"), args[2], 2, "f32"), bound=2e-3)
+    got = g.result(g.dot(g.convert(p, "f16"), args[2], 2, "f16"), bound=2e-3)
     assert got.item() == pytest.approx(0.511047, abs=1e-3)
 
 

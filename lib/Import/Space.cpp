@@ -54,7 +54,7 @@ Idx Space::resolve(const Idx &idx) const {
   for (const Term &term : idx.terms)
     expand(expand, term.var, term.stride);
   // The same digit twice (i + i) becomes one term.
-  llvm::stable_sort(result.terms, [](const Term &a, const Term &b) {
+  llvm::sort(result.terms, [](const Term &a, const Term &b) {
     return a.stride != b.stride ? a.stride > b.stride : a.var < b.var;
   });
   for (unsigned i = 0; i < result.terms.size(); ++i)

@@ -40,7 +40,8 @@ int Tape::add(Cursor cursor, unsigned depth) {
   if (depth == 0 || steps.size() > 500)
     return -1;
   Node node = read.resolve(cursor);
-  Step step{node.kind};
+  Step step;
+  step.kind = node.kind;
   switch (node.kind) {
   case Kind::Constant:
     if (auto dense = dyn_cast<DenseElementsAttr>(node.constant)) {

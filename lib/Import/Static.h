@@ -34,7 +34,7 @@ private:
   Range rangeOf(const Range *steps, mlir::Operation *op,
                 const int *operands) const;
   struct Step {
-    Kind kind;
+    Kind kind = Kind::Leaf;
     mlir::Operation *op = nullptr;
     int operands[3] = {0, 0, 0};
     double constant = 0;

@@ -47,6 +47,7 @@ struct CachedSide {
   Element element = Element::F32;
   bool isDecoded = false; ///< false: the array holds the numbers themselves
   bool isSigned = true;
+  unsigned width = 64; ///< of the narrowest type that decoded values round to
   /// The digit that selects a code within its container.
   std::optional<VarId> slot;
   PackOrder order = PackOrder::LowFirst;
@@ -78,6 +79,7 @@ private:
 
   bool refuse(const llvm::Twine &why);
   bool decode(Cursor x, CachedSide &side);
+  bool decodeOp(const Node &node, CachedSide &side);
   bool decodeSum(const Node &node, CachedSide &side);
   bool decodeInteger(Cursor x, bool isSigned, CachedSide &side);
   bool matchCode(Cursor x, bool isSigned, CachedSide &side);

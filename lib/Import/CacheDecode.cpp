@@ -2,6 +2,7 @@
 // operations that says so. See Cache.h.
 
 #include "Cache.h"
+#include "Match.h"
 #include "Static.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -219,8 +220,16 @@ bool CacheReader::decode(Cursor x, CachedSide &side) {
     return false;
   --budget;
   Node node = read.resolve(x);
-  if (node.kind != Kind::Op)
+  if (node.kind != Kind::Op || !decodeOp(node, side))
     return false;
+  if (isa<arith::TruncFOp, arith::MulFOp, arith::AddFOp, arith::SubFOp,
+          arith::DivFOp>(node.op))
+    side.width =
+        std::min(side.width, floatWidth(node.op->getResult(0).getType()));
+  return true;
+}
+
+bool CacheReader::decodeOp(const Node &node, CachedSide &side) {
   Operation *op = node.op;
   if (isa<arith::ExtFOp, arith::TruncFOp>(op)) {
     return matchFp8(read.resolve(node.operands[0]), side) ||

@@ -117,6 +117,10 @@ bool Rewriter::planParams(const CachedSide &side, const Groups &groups) {
     }
   if (isInteger(side.element) && side.isSigned && !side.zeros.empty())
     return refuseCache("signed codes with a zero point");
+  if (side.width < floatWidth(m.root.getType()) &&
+      !isRoundedByUsers(m.root, side.width))
+    return refuseCache("decoded values are rounded to " +
+                       llvm::Twine(side.width) + " bits, the result is not");
   return true;
 }
 

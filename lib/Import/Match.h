@@ -60,6 +60,12 @@ struct Match {
   bool zeroNaNs = false;      ///< and rows with NaN in any score
 };
 
+/// Bits of a float type or of a tensor's elements; 64 for others.
+unsigned floatWidth(mlir::Type type);
+/// Whether every use of `value` that computes sees it rounded to at most
+/// `width` bits; what only moves elements is followed.
+bool isRoundedByUsers(mlir::Value value, unsigned width, unsigned depth = 8);
+
 /// Matches or says why not.
 class Matcher {
 public:

@@ -9,14 +9,13 @@
 using namespace mlir;
 using namespace kvcache::import;
 
-static unsigned floatWidth(Type type) {
+unsigned kvcache::import::floatWidth(Type type) {
   auto element = dyn_cast<FloatType>(getElementTypeOrSelf(type));
   return element ? element.getWidth() : 64;
 }
 
-/// Whether every use of `value` that computes sees it rounded to at most
-/// `width` bits; what only moves elements is followed.
-static bool isRoundedByUsers(Value value, unsigned width, unsigned depth = 8) {
+bool kvcache::import::isRoundedByUsers(Value value, unsigned width,
+                                       unsigned depth) {
   if (depth == 0 || value.use_empty())
     return false;
   return llvm::all_of(value.getUsers(), [&](Operation *user) {

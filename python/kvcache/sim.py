@@ -41,10 +41,12 @@ class Violation(SimError):
 
 
 def find_tool() -> str:
-    """The path of kv-sim: $KVCACHE_SIM, beside the package, the build tree, or PATH."""
+    """The path of kv-sim: $KVCACHE_SIM, beside the package, its environment's or build tree's, or PATH."""
     here = pathlib.Path(__file__).resolve()
     places = [os.environ.get("KVCACHE_SIM"), here.parent / "bin" / "kv-sim"]
     places += [p / "build" / "bin" / "kv-sim" for p in here.parents[1:4]]
+    # PREFIX/lib/pythonX.Y/site-packages/kvcache: PREFIX/bin, and BUILD/bin of BUILD/venv.
+    places += [p / "bin" / "kv-sim" for p in here.parents[4:6]]
     for p in places:
         if p and pathlib.Path(p).is_file():
             return str(p)

@@ -176,6 +176,6 @@ class DensePoint:
             p = np.where(empty, 0, np.exp(x - np.where(empty, 0, top)))
             total = p.sum(-1, keepdims=True) + np.exp(sink - np.where(empty, 0, top))
             out, lse = p @ v / total, (top + np.log(total))[:, 0]
-            mean = v.sum(0) / np.float64(n)
+        mean = self.v[s, self.head_map[h]].astype(np.float64).mean(0)  # keys past the length too
         fill = {"zero": 0.0, "nan": np.nan, "mean_all": mean}[self.empty]
         return np.where(empty, fill, out), np.where(empty[:, 0], -np.inf, lse)

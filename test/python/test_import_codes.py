@@ -135,3 +135,14 @@ def test_nibbles_of_one_half_only() -> None:
         return case.body.scaled(case.body.convert(low, "f32"), case.scale((SEQS, KV, 20)), [0, 1, 2])
 
     left_as_tensors(*contiguous(decode), "do not fill their containers")
+
+
+def test_values_decoded_in_half_precision() -> None:
+    """Rounded to f16 by the graph, which an f32 result shows."""
+
+    def decode(case: Case) -> Built:
+        scale = case.body.convert(case.scale((SEQS, KV, 20)), "f16")
+        codes = case.body.convert(case.codes(SHAPE, "i8"), "f16")
+        return case.body.convert(case.body.scaled(codes, scale, [0, 1, 2]), "f32")
+
+    left_as_tensors(*contiguous(decode), "rounded to 16 bits")

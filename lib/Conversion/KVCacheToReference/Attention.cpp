@@ -171,11 +171,11 @@ static Values emptyRow(Emitter &e, AttentionOp op, Source &source,
   Value all = source.capacity(e, c.seq);
   Value count = arith::SIToFPOp::create(
       e, e.getF64Type(), arith::IndexCastOp::create(e, e.getI64Type(), all));
-  return {count, e.loop(e.index(0), all, acc,
-                        [&](Value token, ValueRange a) -> Values {
-                          return {addValue(e, source, c, token, e.f64(1), a[0],
-                                           channels)};
-                        })[0]};
+  return {
+      count,
+      e.loop(e.index(0), all, acc, [&](Value token, ValueRange a) -> Values {
+        return {addValue(e, source, c, token, e.f64(1), a[0], channels)};
+      })[0]};
 }
 
 /// out and lse with the results of one row and head inserted.

@@ -11,6 +11,9 @@
 
 namespace kvcache::import {
 
+/// Fills at least this low leave no weight beside any ordinary score.
+inline constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
+
 /// A boolean that hides keys: hidden scores are `fill` before the softmax.
 struct MaskTerm {
   Cursor condition;

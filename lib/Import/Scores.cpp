@@ -11,9 +11,6 @@
 using namespace mlir;
 using namespace kvcache::import;
 
-/// Fills at least this low leave no weight beside any ordinary score.
-static constexpr double kNegligible = -9900.0; // bf16 has 9984 for 1e4
-
 bool Matcher::matchScores(Cursor s, double factor) {
   Node node = read.resolveNumber(s);
   auto product = [&] {
